@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use stores::postgres::{PostgresStore, Settings};
+use stores::postgres::{PostgresSettings, PostgresStore};
 use tokio_postgres::{Client, NoTls};
 
 use crate::failure::Failure;
@@ -93,6 +93,6 @@ impl Schema {
 }
 
 pub(crate) async fn store_in(address: &str, schema: &str) -> Result<PostgresStore, Failure> {
-    let settings = Settings { schema: schema.to_owned(), ..Settings::default() };
+    let settings = PostgresSettings { schema: schema.to_owned(), ..PostgresSettings::default() };
     Ok(PostgresStore::open_with(address, settings).await?)
 }

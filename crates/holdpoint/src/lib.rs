@@ -297,12 +297,12 @@ pub mod store {
     pub use stores::memory::MemoryStore;
     #[cfg(feature = "sqlite")]
     #[doc(inline)]
-    pub use stores::sqlite::{OpenFailed, Settings as SqliteSettings, SqliteStore};
+    pub use stores::sqlite::{SqliteOpenError, SqliteSettings, SqliteStore};
     /// What keeps a file in good health.
     #[cfg(feature = "sqlite")]
     pub mod upkeep {
         #[doc(inline)]
-        pub use stores::sqlite::{LookFailed, backup, doctor, held, retention, size};
+        pub use stores::sqlite::{InspectError, backup, doctor, held_calls, retention, size};
     }
     /// For many nodes.
     #[cfg(feature = "postgres")]

@@ -4,7 +4,7 @@ use engine::store::{StoreError, StoreFailure};
 use machine::grant::{Grant, GrantCoverage, HoldReason, ToolGrant};
 use machine::id::{AgentName, GrantId, Principal, ToolName};
 
-use crate::words::digest;
+use crate::columns::digest;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct GrantColumns {
@@ -19,7 +19,7 @@ pub(crate) struct GrantColumns {
 }
 
 impl GrantColumns {
-    pub(crate) fn of(grant: &Grant) -> Result<Self, StoreError> {
+    pub(crate) fn from_grant(grant: &Grant) -> Result<Self, StoreError> {
         let (id, given_by) = (grant.id.to_string(), grant.by.to_string());
         Ok(match &grant.covers {
             GrantCoverage::Thread => {
@@ -39,7 +39,7 @@ impl GrantColumns {
         })
     }
 
-    pub(crate) fn grant(self) -> Result<Grant, StoreError> {
+    pub(crate) fn into_grant(self) -> Result<Grant, StoreError> {
         let corrupt =
             |why: String| StoreError::Failed(StoreFailure::Corrupt(format!("grant {}: {why}", self.id)));
         let covers = match (self.tool, self.definition, self.reasons) {
@@ -58,17 +58,17 @@ impl GrantColumns {
     }
 
     /// As it counts and is shown, and whether its reasons cannot be decoded: then it lifts none, and its calls are held.
-    pub(crate) fn shown(self) -> Result<(Grant, bool), StoreError> {
+    pub(crate) fn into_effective_grant(self) -> Result<(Grant, bool), StoreError> {
         let reasons = self.reasons.as_deref().map(serde_json::from_str::<Vec<HoldReason>>);
         if reasons.is_some_and(|reasons| reasons.is_err()) {
-            return Ok((Self { reasons: Some("[]".into()), ..self }.grant()?, true));
+            return Ok((Self { reasons: Some("[]".into()), ..self }.into_grant()?, true));
         }
-        Ok((self.grant()?, false))
+        Ok((self.into_grant()?, false))
     }
 
     /// Whether an approval gave it, so that a log has it. Auto-approve stands in no log, and a grant from before grants
     /// named their agent cannot be told from its log.
-    pub(crate) const fn stands_in_a_log(&self) -> bool {
+    pub(crate) const fn is_logged(&self) -> bool {
         self.tool.is_some() && self.agent.is_some()
     }
 }

@@ -7,23 +7,23 @@ pub mod postgres;
 pub mod sqlite;
 
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod columns;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub mod doctor;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
-mod entry;
+mod encoded_commit;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod failure_counters;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod grants;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
-pub mod held;
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
-mod lane;
+pub mod held_calls;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod page;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod pruned;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
-mod troublesome;
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
-mod words;
+mod read_permits;
 
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub use pruned::Pruned;

@@ -1,29 +1,29 @@
-//! Where a page of a list goes on: behind this time and this id.
+//! Where a page of a list goes on: after this time and this id.
 
 use engine::store::{Listed, Page, StoreError};
 use machine::Timestamp;
 
-use crate::words::{millis, timestamp};
+use crate::columns::{millis, timestamp};
 
 /// The last entry of the page before.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Place {
+pub(crate) struct PagePosition {
     pub(crate) at: i64,
     pub(crate) id: String,
 }
 
-impl Place {
+impl PagePosition {
     pub(crate) fn new(at: Timestamp, id: &str) -> Self {
         Self { at: millis(at), id: id.into() }
     }
 
     /// Before every entry of a list that begins with the oldest.
-    pub(crate) const fn oldest() -> Self {
+    pub(crate) const fn start_oldest_first() -> Self {
         Self { at: i64::MIN, id: String::new() }
     }
 
     /// Behind every entry of a list that begins with the newest.
-    pub(crate) const fn newest() -> Self {
+    pub(crate) const fn start_newest_first() -> Self {
         Self { at: i64::MAX, id: String::new() }
     }
 
@@ -34,16 +34,16 @@ impl Place {
 
 /// A page as it was asked for, within its bounds.
 #[derive(Clone, Debug)]
-pub(crate) struct Asked {
-    pub(crate) behind: Option<Place>,
+pub(crate) struct PageRequest {
+    pub(crate) after: Option<PagePosition>,
     pub(crate) limit: usize,
 }
 
-impl Asked {
-    pub(crate) fn of(page: &Page) -> Result<Self, StoreError> {
+impl PageRequest {
+    pub(crate) fn from_page(page: &Page) -> Result<Self, StoreError> {
         let limit = page.limit.clamp(1, Page::LIMIT_MAX);
-        let behind = page.cursor.as_deref().map(place).transpose()?;
-        Ok(Self { behind, limit })
+        let after = page.cursor.as_deref().map(parse_cursor).transpose()?;
+        Ok(Self { after, limit })
     }
 
     /// One more than the page has, so that its end is known.
@@ -51,20 +51,20 @@ impl Asked {
         i64::try_from(self.limit).unwrap_or(i64::MAX).saturating_add(1)
     }
 
-    pub(crate) fn listed<T>(&self, mut items: Vec<T>, place: impl Fn(&T) -> Place) -> Listed<T> {
+    pub(crate) fn page_of<T>(&self, mut items: Vec<T>, position: impl Fn(&T) -> PagePosition) -> Listed<T> {
         let more = items.len() > self.limit;
         items.truncate(self.limit);
-        let next = items.last().filter(|_| more).map(|last| place(last).cursor());
+        let next = items.last().filter(|_| more).map(|last| position(last).cursor());
         Listed { items, next }
     }
 }
 
-fn place(cursor: &str) -> Result<Place, StoreError> {
+fn parse_cursor(cursor: &str) -> Result<PagePosition, StoreError> {
     let bad = || StoreError::Impossible("bad cursor".into());
     let (at, id) = cursor.split_once('.').ok_or_else(bad)?;
     let at = at.parse::<i64>().ok().filter(|at| *at >= 0).ok_or_else(bad)?;
     if id.is_empty() {
         return Err(bad());
     }
-    Ok(Place { at, id: id.into() })
+    Ok(PagePosition { at, id: id.into() })
 }

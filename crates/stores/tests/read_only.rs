@@ -25,7 +25,7 @@ const FILE: &str = "HOLDPOINT_TEST_READ_ONLY";
 const NOBODY: u32 = 65_534;
 
 /// A folder with a store in it that was closed, or whose process was lost.
-struct Place {
+struct TestFolder {
     folder: PathBuf,
     /// The test program, where everybody may start it.
     program: PathBuf,
@@ -33,14 +33,14 @@ struct Place {
     _alone: MutexGuard<'static, ()>,
 }
 
-impl Drop for Place {
+impl Drop for TestFolder {
     fn drop(&mut self) {
         self.mode(&self.folder.join("kept"), 0o755);
         let _ = fs::remove_dir_all(&self.folder);
     }
 }
 
-impl Place {
+impl TestFolder {
     fn new() -> Self {
         static ALONE: Mutex<()> = Mutex::new(());
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -142,7 +142,7 @@ fn assert_clear(refusal: &str, file: &Path) {
 
 #[tokio::test]
 async fn a_file_that_may_not_be_written_to_is_refused_and_left_alone() {
-    let place = Place::new().with_a_store().await;
+    let place = TestFolder::new().with_a_store().await;
     place.mode(&place.folder.join("kept"), 0o777);
     place.mode(&place.file(), 0o444);
     place.mode(&place.file().with_file_name("store.db.lock"), 0o666);
@@ -151,7 +151,7 @@ async fn a_file_that_may_not_be_written_to_is_refused_and_left_alone() {
 
 #[tokio::test]
 async fn a_folder_that_may_not_be_written_to_is_refused_though_the_file_may() {
-    let place = Place::new().with_a_store().await;
+    let place = TestFolder::new().with_a_store().await;
     place.mode(&place.file(), 0o666);
     fs::remove_file(place.file().with_file_name("store.db.lock")).unwrap();
     place.mode(&place.folder.join("kept"), 0o555);
@@ -160,7 +160,7 @@ async fn a_folder_that_may_not_be_written_to_is_refused_though_the_file_may() {
 
 #[tokio::test]
 async fn a_folder_that_may_not_be_written_to_is_refused_though_the_file_and_its_lock_may() {
-    let place = Place::new().with_a_store().await;
+    let place = TestFolder::new().with_a_store().await;
     place.mode(&place.file(), 0o666);
     place.mode(&place.file().with_file_name("store.db.lock"), 0o666);
     place.mode(&place.folder.join("kept"), 0o555);
@@ -170,7 +170,7 @@ async fn a_folder_that_may_not_be_written_to_is_refused_though_the_file_and_its_
 #[tokio::test]
 async fn what_a_lost_process_left_in_a_folder_that_may_not_be_written_to_is_left_alone() {
     for (file, log) in [(0o444, 0o444), (0o666, 0o444), (0o444, 0o666), (0o666, 0o666)] {
-        let place = Place::new().with_a_lost_store().await;
+        let place = TestFolder::new().with_a_lost_store().await;
         place.mode(&place.file(), file);
         place.mode(&place.file().with_file_name("store.db-wal"), log);
         place.mode(&place.file().with_file_name("store.db.lock"), 0o666);
@@ -181,7 +181,7 @@ async fn what_a_lost_process_left_in_a_folder_that_may_not_be_written_to_is_left
 
 #[test]
 fn a_store_that_cannot_be_made_where_nothing_may_be_made_is_refused() {
-    let place = Place::new();
+    let place = TestFolder::new();
     place.mode(&place.folder.join("kept"), 0o555);
     assert_clear(&place.refusal(), &place.file());
 }

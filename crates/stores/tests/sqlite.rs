@@ -32,7 +32,7 @@ use machine::phase::HookAnswers;
 use machine::projection_rows::PublicRunStatus;
 use rusqlite::types::{Null, Value};
 use rusqlite::{Connection, ErrorCode, params, params_from_iter};
-use stores::sqlite::{OpenFailed, SqliteStore};
+use stores::sqlite::{SqliteOpenError, SqliteStore};
 
 use fixture::{Clock, World};
 use machine::policy::OnBusy;
@@ -51,11 +51,11 @@ fn a_second_store_on_the_same_file_is_refused_until_the_first_is_closed() {
     let folder = Folder::new();
     let first = SqliteStore::open(folder.file()).unwrap();
     let refused = SqliteStore::open(folder.file()).unwrap_err();
-    assert!(matches!(refused, OpenFailed::InUse { .. }), "{refused}");
+    assert!(matches!(refused, SqliteOpenError::InUse { .. }), "{refused}");
     assert!(refused.to_string().contains("store.db.lock"), "{refused}");
     // The same file under another name has the same lock.
     let roundabout = folder.file().parent().unwrap().join(".").join("store.db");
-    assert!(matches!(SqliteStore::open(roundabout), Err(OpenFailed::InUse { .. })));
+    assert!(matches!(SqliteStore::open(roundabout), Err(SqliteOpenError::InUse { .. })));
     drop(first);
     SqliteStore::open(folder.file()).unwrap();
 }
@@ -67,11 +67,11 @@ async fn a_refused_opening_leaves_the_log_of_the_first_store_alone() {
     let folder = Folder::new();
     let world = world(&folder);
     held(&world, "thr_1", "run_1", "transfer").await;
-    assert!(matches!(SqliteStore::open(folder.file()), Err(OpenFailed::InUse { .. })));
+    assert!(matches!(SqliteStore::open(folder.file()), Err(SqliteOpenError::InUse { .. })));
     // Another process that takes itself for the last one would copy the log into the file and delete it.
     let log = folder.file().with_extension("db-wal");
     let seen = std::process::Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "a_process_that_looks_into_the_file", "--nocapture"])
+        .args(["--exact", "a_process_that_inspects_the_file", "--nocapture"])
         .env("HOLDPOINT_LOOK_INTO", folder.file())
         .status()
         .unwrap();
@@ -80,7 +80,7 @@ async fn a_refused_opening_leaves_the_log_of_the_first_store_alone() {
 }
 
 #[tokio::test]
-async fn after_a_failed_sync_a_file_that_somebody_reads_is_not_opened() {
+async fn after_a_failed_sync_a_file_with_a_reader_is_not_opened() {
     let folder = Folder::new();
     let world = world(&folder);
     held(&world, "thr_1", "run_1", "transfer").await;
@@ -92,7 +92,7 @@ async fn after_a_failed_sync_a_file_that_somebody_reads_is_not_opened() {
     let lock = folder.file().with_extension("db.lock");
     fs::write(&lock, "a sync failed").unwrap();
     let refused = SqliteStore::open(folder.file()).unwrap_err();
-    assert!(matches!(refused, OpenFailed::BeingRead { .. }), "{refused}");
+    assert!(matches!(refused, SqliteOpenError::BeingRead { .. }), "{refused}");
     reader.execute_batch("COMMIT").unwrap();
     drop(SqliteStore::open(folder.file()).unwrap());
     assert_eq!(fs::read_to_string(lock).unwrap(), "", "the log has begun anew");
@@ -100,7 +100,7 @@ async fn after_a_failed_sync_a_file_that_somebody_reads_is_not_opened() {
 
 /// What another test starts in a process of its own.
 #[test]
-fn a_process_that_looks_into_the_file() {
+fn a_process_that_inspects_the_file() {
     let Some(file) = std::env::var_os("HOLDPOINT_LOOK_INTO") else { return };
     let connection = Connection::open(file).unwrap();
     let count: u32 = connection.query_row("SELECT count(*) FROM runs", [], |row| row.get(0)).unwrap();
@@ -115,7 +115,7 @@ fn a_link_to_a_file_that_does_not_exist_yet_has_the_lock_of_the_file() {
     let link = folder.file().with_file_name("link.db");
     std::os::unix::fs::symlink(folder.file(), &link).unwrap();
     let first = SqliteStore::open(&link).unwrap();
-    assert!(matches!(SqliteStore::open(folder.file()), Err(OpenFailed::InUse { .. })));
+    assert!(matches!(SqliteStore::open(folder.file()), Err(SqliteOpenError::InUse { .. })));
     drop(first);
 }
 
@@ -126,7 +126,7 @@ fn a_file_of_a_later_version_is_refused_and_left_alone() {
     Connection::open(folder.file()).unwrap().pragma_update(None, "user_version", 99).unwrap();
     let before = fs::read(folder.file()).unwrap();
     let refused = SqliteStore::open(folder.file()).unwrap_err();
-    assert!(matches!(refused, OpenFailed::Newer { found: 99, known: 6 }), "{refused}");
+    assert!(matches!(refused, SqliteOpenError::Newer { found: 99, known: 6 }), "{refused}");
     assert!(refused.to_string().contains("version 99"), "{refused}");
     assert_eq!(fs::read(folder.file()).unwrap(), before);
 }
@@ -135,7 +135,7 @@ fn a_file_of_a_later_version_is_refused_and_left_alone() {
 fn a_file_that_is_no_database_is_refused() {
     let folder = Folder::new();
     fs::write(folder.file(), [b'x'; 4_096]).unwrap();
-    assert!(matches!(SqliteStore::open(folder.file()), Err(OpenFailed::NotSqlite { .. })));
+    assert!(matches!(SqliteStore::open(folder.file()), Err(SqliteOpenError::NotSqlite { .. })));
 }
 
 #[tokio::test]
@@ -172,7 +172,7 @@ async fn what_was_acknowledged_is_in_a_copy_of_the_files() {
 }
 
 #[tokio::test]
-async fn a_control_of_another_fold_is_folded_anew_from_the_log() {
+async fn a_control_of_another_version_is_rebuilt_from_the_log() {
     let folder = Folder::new();
     let world = world(&folder);
     let worker = parked(&world, "thr", "run", "transfer").await;
@@ -193,7 +193,7 @@ fn written_by_1ae1317() -> Folder {
 }
 
 #[tokio::test]
-async fn a_control_of_an_earlier_version_is_shown_without_a_look_at_the_log() {
+async fn a_control_of_an_earlier_version_is_shown_without_reading_the_log() {
     let folder = written_by_1ae1317();
     let raw = Connection::open(folder.file()).unwrap();
     let mut statement = raw.prepare("SELECT row, id, control FROM runs ORDER BY row").unwrap();
@@ -242,7 +242,7 @@ async fn a_worker_folds_the_log_of_a_run_whose_control_an_earlier_version_wrote(
 }
 
 #[tokio::test]
-async fn a_decision_on_a_run_that_was_ended_by_its_columns_hears_that_it_is_over() {
+async fn a_decision_on_a_run_that_was_ended_by_its_columns_is_answered_as_ended() {
     let folder = Folder::new();
     let world = world(&folder);
     let worker = parked(&world, "thr", "run", "transfer").await;
@@ -250,7 +250,7 @@ async fn a_decision_on_a_run_that_was_ended_by_its_columns_hears_that_it_is_over
     let raw = Connection::open(folder.file()).unwrap();
     raw.execute("UPDATE runs SET control = ?1", params![[255_u8; 3]]).unwrap();
     raw.execute("UPDATE commits SET body = 'x'", []).unwrap();
-    world.tell("run", Item::Interrupt { cause: InterruptCause::Person("ann".into()) }).await;
+    world.submit_accepted("run", Item::Interrupt { cause: InterruptCause::Person("ann".into()) }).await;
     let claim = Claim::Run { tenant: world.tenant.clone(), run: RunId::from("run") };
     let claimed = world.store.claim(claim).await.unwrap().remove(0);
     world.store.end_undecoded(&claimed.lease).await.unwrap();
@@ -262,7 +262,7 @@ async fn a_decision_on_a_run_that_was_ended_by_its_columns_hears_that_it_is_over
 }
 
 #[tokio::test]
-async fn a_run_that_cannot_be_read_keeps_no_other_from_being_given_out() {
+async fn an_unreadable_run_blocks_no_other_claim() {
     let folder = Folder::new();
     let world = world(&folder);
     queued(&world, "thr_1", "bad").await;
@@ -350,7 +350,7 @@ async fn three_runs(folder: &Folder) -> (World, Connection) {
     let mut ended = held(&world, "thr_2", "ended", "transfer").await;
     let decision = ended.decision("call_ended", Some("d1"), reject());
     ended.accept(Item::Decision(decision));
-    ended.says("done");
+    ended.finish_with("done");
     ended.commit(&world).await.unwrap();
     let raw = Connection::open(folder.file()).unwrap();
     raw.pragma_update(None, "foreign_keys", true).unwrap();
@@ -429,7 +429,7 @@ async fn a_deleted_thread_leaves_no_row_behind() {
     worker.commit(&world).await.unwrap();
     let decision = worker.decision("a", Some("d2"), reject());
     worker.accept(Item::Decision(decision));
-    worker.says("done");
+    worker.finish_with("done");
     worker.commit(&world).await.unwrap();
     assert_ne!(counts(), before);
     world.store.delete_thread(&world.tenant, &ThreadId::from("thr_3")).await.unwrap();
@@ -468,7 +468,7 @@ async fn no_statement_reads_a_whole_table() {
 
 /// However many others there are: what is listed is found by all that is asked for, in its order.
 #[tokio::test]
-async fn no_list_looks_at_all_that_its_tenant_has() {
+async fn no_list_scans_everything_of_its_tenant() {
     let folder = Folder::new();
     let (_world, raw) = three_runs(&folder).await;
     let newer = "(created_at,id)<(?,?)";
@@ -693,7 +693,7 @@ async fn given_up<T>(mut task: engine::store::BoxFuture<'_, T>) {
 }
 
 #[tokio::test]
-async fn a_creation_that_is_given_up_leaves_no_run_behind_that_nobody_works_on() {
+async fn an_abandoned_creation_leaves_no_unowned_run() {
     let folder = Folder::new();
     let world = world(&folder);
     let names: Vec<String> = (0..50).map(|index| format!("run_{index:02}")).collect();

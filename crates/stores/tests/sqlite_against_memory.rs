@@ -7,6 +7,8 @@
 )]
 #![allow(clippy::wildcard_enum_match_arm, reason = "a test looks for one thing and passes over the rest")]
 
+#[path = "conformance/differential.rs"]
+mod differential;
 #[path = "conformance/fixture.rs"]
 #[allow(dead_code, reason = "the conformance suite uses all of it")]
 mod fixture;
@@ -16,8 +18,6 @@ mod snapshot;
 #[path = "conformance/sqlite_fixture.rs"]
 #[allow(dead_code, reason = "the conformance suite uses all of it")]
 mod sqlite_fixture;
-#[path = "conformance/twins.rs"]
-mod twins;
 #[path = "conformance/worker.rs"]
 #[allow(dead_code, reason = "the conformance suite uses all of it")]
 mod worker;
@@ -30,10 +30,10 @@ use sqlite_fixture::{Folder, open};
 const SEEDS: u64 = 10;
 
 #[tokio::test]
-async fn both_stores_say_and_show_the_same() {
+async fn both_stores_agree() {
     for seed in 0..SEEDS {
         let (folder, clock) = (Folder::new(), Clock::new());
         let store = open(&folder, &clock, true);
-        twins::both_say_and_show_the_same(World::new(Arc::new(store), clock), seed).await;
+        differential::assert_stores_agree(World::new(Arc::new(store), clock), seed).await;
     }
 }

@@ -25,7 +25,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use stores::sqlite::{OpenFailed, SqliteStore};
+use stores::sqlite::{SqliteOpenError, SqliteStore};
 use worker::started;
 
 const FILE: &str = "HOLDPOINT_TEST_FILE";
@@ -94,7 +94,7 @@ async fn a_killed_process_leaves_what_it_acknowledged_and_its_lock_is_gone() {
     let runs = stored(&mut child);
     assert_eq!(runs.len(), 20);
     let refused = SqliteStore::open(folder.file());
-    assert!(matches!(refused, Err(OpenFailed::InUse { .. })));
+    assert!(matches!(refused, Err(SqliteOpenError::InUse { .. })));
     child.kill().unwrap();
     child.wait().unwrap();
     assert_all_there(&folder.file(), &runs).await;

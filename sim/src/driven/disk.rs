@@ -10,7 +10,7 @@ use engine::clock::{Clock as _, RuntimeClock};
 use engine::store::{BoxFuture, Store, StoreError, StoreFailure};
 use machine::Timestamp;
 use stores::memory::MemoryStore;
-use stores::sqlite::{Settings, SqliteStore};
+use stores::sqlite::{SqliteSettings, SqliteStore};
 
 use super::place::Place;
 use super::schema::Schema;
@@ -53,7 +53,7 @@ impl Disk {
     }
 
     fn open_file(&self, path: &Path) -> Result<Arc<dyn Store>, String> {
-        let settings = Settings { clock: Some(self.clock.clone()), on_fatal: None, inline: true };
+        let settings = SqliteSettings { clock: Some(self.clock.clone()), on_fatal: None, inline: true };
         Ok(Arc::new(SqliteStore::open_with(path, settings).map_err(|why| format!("{why:?}"))?))
     }
 

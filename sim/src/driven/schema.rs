@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use engine::store::Store as _;
 use machine::Timestamp;
-use stores::postgres::{PostgresStore, Settings};
+use stores::postgres::{PostgresSettings, PostgresStore};
 use tokio::runtime::Handle;
 use tokio_postgres::{Client, NoTls};
 
@@ -137,14 +137,14 @@ impl Tables {
 
     async fn open(&self) -> Result<PostgresStore, String> {
         let now = self.now.clone();
-        let settings = Settings {
+        let settings = PostgresSettings {
             schema: self.name.clone(),
             connection_count_max: CONNECTION_COUNT_MAX,
             lease: LEASE,
             renew_every: PULSE_EVERY,
-            look_every: PULSE_EVERY,
+            poll_every: PULSE_EVERY,
             clock: Some(Arc::new(move || Timestamp(now.load(Ordering::Relaxed)))),
-            ..Settings::default()
+            ..PostgresSettings::default()
         };
         PostgresStore::open_with(server::address()?, settings).await.map_err(|why| why.to_string())
     }

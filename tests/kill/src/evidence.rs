@@ -12,7 +12,7 @@ use machine::revision::Revision;
 use machine::thread::ThreadState;
 use machine::{Control, Fact, Timestamp};
 use serde_json::Value;
-use stores::sqlite::{Settings, SqliteStore};
+use stores::sqlite::{SqliteSettings, SqliteStore};
 
 use crate::ledger::{self, Act};
 use crate::node::Failure;
@@ -149,7 +149,8 @@ impl Traces {
 }
 
 pub fn read_file(file: &Path, traces: &Traces, people: &People, now: Timestamp) -> Result<Evidence, Failure> {
-    let settings = Settings { clock: Some(Arc::new(move || now)), inline: true, ..Settings::default() };
+    let settings =
+        SqliteSettings { clock: Some(Arc::new(move || now)), inline: true, ..SqliteSettings::default() };
     let store = SqliteStore::open_with(file, settings)?;
     tokio::runtime::Builder::new_current_thread().build()?.block_on(read(&store, traces, people))
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use machine::Timestamp;
-use stores::postgres::Settings;
+use stores::postgres::PostgresSettings;
 
 /// Says what time it is, in place of the store.
 pub type Time = Arc<dyn Fn() -> Timestamp + Send + Sync>;
@@ -71,8 +71,8 @@ fn schema(text: &str) -> Option<Schema> {
 
 /// Short waits: a world has many losses, and each costs a lease or two.
 #[must_use]
-pub fn settings(schema: &Schema, process: u32, clock: Option<Time>) -> Settings {
-    Settings {
+pub fn settings(schema: &Schema, process: u32, clock: Option<Time>) -> PostgresSettings {
+    PostgresSettings {
         schema: schema.name.clone(),
         node_name: format!("process {process}"),
         connection_count_max: 4,
@@ -82,7 +82,7 @@ pub fn settings(schema: &Schema, process: u32, clock: Option<Time>) -> Settings 
         lease: schema.lease,
         renew_every: schema.lease / RENEWALS,
         clock,
-        ..Settings::default()
+        ..PostgresSettings::default()
     }
 }
 

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use engine::clock::{Clock, RuntimeClock};
 use engine::store::Store;
 use stores::memory::MemoryStore;
-use stores::sqlite::{Settings, SqliteStore};
+use stores::sqlite::{SqliteSettings, SqliteStore};
 
 use refusing_store::{Fate, RefusingStore};
 use story::Story;
@@ -71,7 +71,7 @@ async fn fail_every_commit_in_sqlite(fate: Fate) {
     let mut count = 0;
     fail_every_commit(fate, |clock| {
         count += 1;
-        let settings = Settings {
+        let settings = SqliteSettings {
             clock: Some(Arc::new(move || clock.now())),
             on_fatal: Some(Arc::new(|why| panic!("{why}"))),
             inline: true,

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use serde_json::json;
-use stores::sqlite::backup::{BackupFailed, backup};
+use stores::sqlite::backup::{BackupError, backup};
 
 use super::output::{bytes, print, print_json};
 use super::problem::{Exit, Problem};
@@ -41,15 +41,15 @@ impl Backup {
     }
 }
 
-impl From<BackupFailed> for Problem {
-    fn from(failed: BackupFailed) -> Self {
+impl From<BackupError> for Problem {
+    fn from(failed: BackupError) -> Self {
         let cause = failed.to_string();
         match failed {
-            BackupFailed::Exists { .. } => {
+            BackupError::Exists { .. } => {
                 Self::new("BACKUP_EXISTS", cause, "Name a file that does not exist yet.", Exit::Configuration)
             }
-            BackupFailed::Look(failed) => failed.into(),
-            BackupFailed::Copy { .. } => Self::new(
+            BackupError::Inspect(failed) => failed.into(),
+            BackupError::Copy { .. } => Self::new(
                 "BACKUP_FAILED",
                 cause,
                 "See to it that the folder exists, that it may be written to and that there is space; then try again.",

@@ -6,7 +6,7 @@ mod resolved;
 use std::path::PathBuf;
 
 use clap::Args;
-use stores::sqlite::held::survey;
+use stores::sqlite::held_calls::survey;
 
 use super::config::{Configuration, Misconfigured};
 use super::output::{print, print_json, say};

@@ -3,10 +3,10 @@
 use std::fmt::Write;
 
 use serde_json::{Value, json};
-use stores::doctor::Progress;
-use stores::held::Surveyed;
-use stores::postgres::doctor::Report;
-use stores::postgres::upkeep::{self, Size, Stuck, Upkeep};
+use stores::doctor::DoctorProgress;
+use stores::held_calls::SurveyedCall;
+use stores::postgres::doctor::PostgresReport;
+use stores::postgres::upkeep::{self, PostgresSize, Stuck, Upkeep};
 use tokio::runtime::{Builder, Runtime};
 
 use super::output::{bytes, print, print_json};
@@ -41,7 +41,7 @@ pub(super) fn prune(everywhere: &Everywhere, url: &str, wanted: &Wanted) -> Outc
         let (mut pruned, mut line) = (stores::Pruned::default(), ProgressLine::default());
         while let Some(batch) = sweep.next().await? {
             pruned = pruned.plus(batch);
-            line.say("looking at threads", Amount::Done(sweep.looked_at()));
+            line.say("looking at threads", Amount::Done(sweep.threads_examined()));
         }
         Ok::<_, Problem>((pruned, sweep.stuck().clone()))
     })?;
@@ -92,7 +92,7 @@ pub(super) fn show_size(everywhere: &Everywhere, url: &str) -> Outcome {
     Ok(Done::Well)
 }
 
-pub(super) fn examine(url: &str, progress: impl FnMut(Progress)) -> Result<Report, Problem> {
+pub(super) fn examine(url: &str, progress: impl FnMut(DoctorProgress)) -> Result<PostgresReport, Problem> {
     runtime()?.block_on(async {
         let upkeep = Upkeep::open(url, upkeep::settings()).await?;
         Ok(upkeep.examine(progress).await?)
@@ -102,7 +102,7 @@ pub(super) fn examine(url: &str, progress: impl FnMut(Progress)) -> Result<Repor
 /// Every held call, judged.
 pub(super) fn held_calls<T>(
     url: &str,
-    judge: impl FnMut(&Surveyed) -> T,
+    judge: impl FnMut(&SurveyedCall) -> T,
     progress: impl FnMut(u64),
 ) -> Result<Vec<T>, Problem> {
     runtime()?.block_on(async {
@@ -111,7 +111,7 @@ pub(super) fn held_calls<T>(
     })
 }
 
-pub(super) fn as_json(size: &Size) -> Value {
+pub(super) fn as_json(size: &PostgresSize) -> Value {
     let tables: Vec<Value> = size
         .tables
         .iter()
@@ -127,12 +127,12 @@ pub(super) fn as_json(size: &Size) -> Value {
     })
 }
 
-pub(super) fn in_a_line(size: &Size) -> String {
+pub(super) fn in_a_line(size: &PostgresSize) -> String {
     let each = size.bytes_per_run().map_or_else(|| "nothing".to_owned(), bytes);
     format!("{} in the tables, dead rows included; {each} per run", bytes(size.bytes()))
 }
 
-fn as_text(size: &Size) -> String {
+fn as_text(size: &PostgresSize) -> String {
     let mut text = format!("{}\n", in_a_line(size));
     let _ =
         writeln!(text, "{} runs, {} events; states {}\n", size.runs, size.events, bytes(size.control_bytes));

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use clap::Args;
 use serde_json::{Value, json};
-use stores::doctor::{Progress, Report};
+use stores::doctor::{DoctorProgress, DoctorReport};
 use stores::sqlite::doctor;
 
 use super::output::{print, print_json};
@@ -25,10 +25,12 @@ impl Doctor {
     pub(super) fn run(&self, everywhere: &Everywhere) -> Outcome {
         let mut line = ProgressLine::default();
         let mut progress = |progress| match progress {
-            Progress::Pages => line.say("looking at pages and indexes", Amount::Unknown),
-            Progress::References => line.say("looking at constraints and references", Amount::Unknown),
-            Progress::Threads { done, total } => line.say("looking at threads", Amount::Part { done, total }),
-            Progress::Size => line.say("measuring", Amount::Unknown),
+            DoctorProgress::Pages => line.say("looking at pages and indexes", Amount::Unknown),
+            DoctorProgress::References => line.say("looking at constraints and references", Amount::Unknown),
+            DoctorProgress::Threads { done, total } => {
+                line.say("looking at threads", Amount::Part { done, total })
+            }
+            DoctorProgress::Size => line.say("measuring", Amount::Unknown),
         };
         if let StoreUrl::Postgres { url } = &everywhere.store {
             let report = database::examine(url, &mut progress)?;
@@ -41,7 +43,7 @@ impl Doctor {
 
 fn show<Size>(
     everywhere: &Everywhere,
-    report: &Report<Size>,
+    report: &DoctorReport<Size>,
     size_as_json: impl Fn(&Size) -> Value,
     size_in_a_line: impl Fn(&Size) -> String,
 ) -> Outcome {
@@ -53,7 +55,7 @@ fn show<Size>(
     Ok(if report.findings.is_empty() { Done::Well } else { Done::Found })
 }
 
-fn as_json<Size>(everywhere: &Everywhere, report: &Report<Size>, size: Option<Value>) -> Value {
+fn as_json<Size>(everywhere: &Everywhere, report: &DoctorReport<Size>, size: Option<Value>) -> Value {
     let findings: Vec<Value> = report
         .findings
         .kept()
@@ -85,8 +87,8 @@ fn as_json<Size>(everywhere: &Everywhere, report: &Report<Size>, size: Option<Va
     })
 }
 
-fn as_text<Size>(everywhere: &Everywhere, report: &Report<Size>, size: Option<String>) -> String {
-    let Report { findings, threads, runs, events, size: _ } = report;
+fn as_text<Size>(everywhere: &Everywhere, report: &DoctorReport<Size>, size: Option<String>) -> String {
+    let DoctorReport { findings, threads, runs, events, size: _ } = report;
     let mut text = String::new();
     for finding in findings.kept() {
         let _ = writeln!(text, "{} at {}", finding.code.as_str(), finding.place);

@@ -9,7 +9,7 @@ use engine::store::StoreError;
 use machine::Timestamp;
 use serde_json::json;
 use stores::sqlite::retention::{Pruned, survey};
-use stores::sqlite::{LookFailed, SqliteStore};
+use stores::sqlite::{InspectError, SqliteStore};
 
 use super::database::{self, Wanted};
 use super::output::{bytes, print, print_json};
@@ -94,7 +94,7 @@ impl Prune {
                 pruned = pruned.plus(batch);
                 line.say("deleting threads", Amount::Done(pruned.threads));
             }
-            while store.give_back().await? {
+            while store.release_free_pages().await? {
                 line.say("giving space back", Amount::Unknown);
             }
             Ok(pruned)
@@ -105,9 +105,9 @@ impl Prune {
 /// A store that is not there is not made, nor is one made of a file that holds nothing.
 pub(super) fn file_bytes(path: &Path) -> Result<u64, Problem> {
     match path.metadata() {
-        Ok(found) if found.len() == 0 => Err(LookFailed::NotAStore { path: path.into() }.into()),
+        Ok(found) if found.len() == 0 => Err(InspectError::NotAStore { path: path.into() }.into()),
         Ok(found) => Ok(found.len()),
-        Err(_) => Err(LookFailed::NotFound { path: path.into() }.into()),
+        Err(_) => Err(InspectError::NotFound { path: path.into() }.into()),
     }
 }
 

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use clap::Args;
 use serde_json::{Value, json};
-use stores::sqlite::size::{self, Size};
+use stores::sqlite::size::{self, SqliteSize};
 
 use super::output::{bytes, print, print_json};
 use super::store::StoreUrl;
@@ -33,7 +33,7 @@ impl ShowSize {
     }
 }
 
-pub(super) fn as_json(size: &Size) -> Value {
+pub(super) fn as_json(size: &SqliteSize) -> Value {
     let tables: Vec<Value> = size
         .tables
         .iter()
@@ -53,7 +53,7 @@ pub(super) fn as_json(size: &Size) -> Value {
     })
 }
 
-pub(super) fn in_a_line(size: &Size) -> String {
+pub(super) fn in_a_line(size: &SqliteSize) -> String {
     let each = |count: Option<u64>| count.map_or_else(|| "nothing".to_owned(), bytes);
     format!(
         "{} in the file, {} of it free; {} per run, {} per step",
@@ -64,7 +64,7 @@ pub(super) fn in_a_line(size: &Size) -> String {
     )
 }
 
-fn as_text(size: &Size) -> String {
+fn as_text(size: &SqliteSize) -> String {
     let mut text = format!("{}\n", in_a_line(size));
     let _ = writeln!(
         text,

@@ -7,7 +7,7 @@ use std::str::FromStr;
 use engine::StartError;
 use engine::store::StoreFailure;
 use stores::postgres;
-use stores::sqlite::{LookFailed, OpenFailed};
+use stores::sqlite::{InspectError, SqliteOpenError};
 
 use super::problem::{Exit, Problem};
 
@@ -104,93 +104,97 @@ impl fmt::Debug for StoreUrl {
 const NOT_SQLITE: &str =
     "Name the store with --store sqlite:PATH. If this file was a store, restore the last good backup.";
 
-impl From<LookFailed> for Problem {
-    fn from(failed: LookFailed) -> Self {
+impl From<InspectError> for Problem {
+    fn from(failed: InspectError) -> Self {
         let cause = failed.to_string();
         match failed {
-            LookFailed::NotFound { .. } => Self::new(
+            InspectError::NotFound { .. } => Self::new(
                 "STORE_NOT_FOUND",
                 cause,
                 "Name the store with --store sqlite:PATH.",
                 Exit::Configuration,
             ),
-            LookFailed::NotAStore { .. } => Self::new(
+            InspectError::NotAStore { .. } => Self::new(
                 "NOT_A_STORE",
                 cause,
                 "Name the store with --store sqlite:PATH.",
                 Exit::Configuration,
             ),
-            LookFailed::NotSqlite { .. } => Self::new("NOT_A_STORE", cause, NOT_SQLITE, Exit::Configuration),
-            LookFailed::Older { .. } => Self::new(
+            InspectError::NotSqlite { .. } => {
+                Self::new("NOT_A_STORE", cause, NOT_SQLITE, Exit::Configuration)
+            }
+            InspectError::Older { .. } => Self::new(
                 "STORE_TOO_OLD",
                 cause,
                 "Start a server of this version once: it upgrades the store. Make a backup with the old version first.",
                 Exit::Other,
             ),
-            LookFailed::Newer { .. } => Self::new(
+            InspectError::Newer { .. } => Self::new(
                 "STORE_TOO_NEW",
                 cause,
                 "Use the version of Holdpoint that wrote it, or a later one.",
                 Exit::Other,
             ),
-            LookFailed::Sealed { .. } => Self::new(
+            InspectError::UnreadableLog { .. } => Self::new(
                 "STORE_SEALED",
                 cause,
                 "Copy the file and the one with the ending -wal to a folder that can be written to, and look there.",
                 Exit::Other,
             ),
-            LookFailed::Trouble(trouble) => trouble.into(),
+            InspectError::Trouble(trouble) => trouble.into(),
         }
     }
 }
 
-impl From<OpenFailed> for Problem {
-    fn from(failed: OpenFailed) -> Self {
+impl From<SqliteOpenError> for Problem {
+    fn from(failed: SqliteOpenError) -> Self {
         let cause = failed.to_string();
         match failed {
-            OpenFailed::InUse { .. } => Self::new(
+            SqliteOpenError::InUse { .. } => Self::new(
                 "STORE_IN_USE",
                 cause,
                 "Stop the process that has the store open, then try again. check, doctor, backup, size and prune \
                  --dry-run work beside it.",
                 Exit::Other,
             ),
-            OpenFailed::NotAStore { .. } => Self::new(
+            SqliteOpenError::NotAStore { .. } => Self::new(
                 "NOT_A_STORE",
                 cause,
                 "Name the store with --store sqlite:PATH.",
                 Exit::Configuration,
             ),
-            OpenFailed::NotSqlite { .. } => Self::new("NOT_A_STORE", cause, NOT_SQLITE, Exit::Configuration),
-            OpenFailed::NoFolder { .. } => Self::new(
+            SqliteOpenError::NotSqlite { .. } => {
+                Self::new("NOT_A_STORE", cause, NOT_SQLITE, Exit::Configuration)
+            }
+            SqliteOpenError::NoFolder { .. } => Self::new(
                 "STORE_FOLDER_MISSING",
                 cause,
                 "Make the folder, or name another store in the configuration or with --store sqlite:PATH.",
                 Exit::Configuration,
             ),
-            OpenFailed::Newer { .. } => Self::new(
+            SqliteOpenError::Newer { .. } => Self::new(
                 "STORE_TOO_NEW",
                 cause,
                 "Use the version of Holdpoint that wrote it, or a later one.",
                 Exit::Other,
             ),
-            OpenFailed::Unwritable { .. } => Self::new(
+            SqliteOpenError::Unwritable { .. } => Self::new(
                 "STORE_READ_ONLY",
                 cause,
                 "Run as somebody who may write to the file and to its folder. doctor, backup, size and prune --dry-run \
                  need not write.",
                 Exit::Other,
             ),
-            OpenFailed::BeingRead { .. } => Self::new(
+            SqliteOpenError::BeingRead { .. } => Self::new(
                 "STORE_BEING_READ",
                 cause,
                 "Wait for the backup, the doctor or whoever else reads the store, then try again.",
                 Exit::Other,
             ),
-            OpenFailed::NoLog { .. } => {
+            SqliteOpenError::NoWriteAheadLog { .. } => {
                 Self::new("NO_LOG", cause, "Move the store to a local disk.", Exit::Other)
             }
-            OpenFailed::Trouble(trouble) => trouble.into(),
+            SqliteOpenError::Trouble(trouble) => trouble.into(),
         }
     }
 }
@@ -219,53 +223,54 @@ impl From<StoreFailure> for Problem {
     }
 }
 
-impl From<postgres::OpenFailed> for Problem {
-    fn from(failed: postgres::OpenFailed) -> Self {
+impl From<postgres::PostgresOpenError> for Problem {
+    fn from(failed: postgres::PostgresOpenError) -> Self {
         let cause = failed.to_string();
         match failed {
-            postgres::OpenFailed::Address(_) | postgres::OpenFailed::Schema(_) => Self::new(
+            postgres::PostgresOpenError::Address(_) | postgres::PostgresOpenError::Schema(_) => Self::new(
                 "STORE_ADDRESS",
                 cause,
                 "Write the address as postgres://USER@HOST/DATABASE.",
                 Exit::Configuration,
             ),
-            postgres::OpenFailed::Certificates(_) => Self::new(
+            postgres::PostgresOpenError::Certificates(_) => Self::new(
                 "STORE_CERTIFICATES",
                 cause,
                 "Name a file with the authority's certificate as sslrootcert=FILE in the address.",
                 Exit::Configuration,
             ),
-            postgres::OpenFailed::Session | postgres::OpenFailed::Deaf => Self::new(
+            postgres::PostgresOpenError::SessionOptionsIgnored
+            | postgres::PostgresOpenError::NotificationsLost => Self::new(
                 "STORE_BEHIND_A_PROXY",
                 cause,
                 "Name the address of the database itself.",
                 Exit::Configuration,
             ),
-            postgres::OpenFailed::Encoding(_) => Self::new(
+            postgres::PostgresOpenError::Encoding(_) => Self::new(
                 "STORE_ENCODING",
                 cause,
                 "Create a database with ENCODING 'UTF8' TEMPLATE template0.",
                 Exit::Configuration,
             ),
-            postgres::OpenFailed::NoStore { .. } => Self::new(
+            postgres::PostgresOpenError::NoStore { .. } => Self::new(
                 "STORE_NOT_FOUND",
                 cause,
                 "Name the database of a server that has run before.",
                 Exit::Configuration,
             ),
-            postgres::OpenFailed::Older { .. } => Self::new(
+            postgres::PostgresOpenError::Older { .. } => Self::new(
                 "STORE_TOO_OLD",
                 cause,
                 "Start a server of this version once; it brings the tables up.",
                 Exit::Other,
             ),
-            postgres::OpenFailed::Newer { .. } => Self::new(
+            postgres::PostgresOpenError::Newer { .. } => Self::new(
                 "STORE_TOO_NEW",
                 cause,
                 "Use the version of Holdpoint that wrote it, or a later one.",
                 Exit::Other,
             ),
-            postgres::OpenFailed::Trouble(_) => Self::new(
+            postgres::PostgresOpenError::Trouble(_) => Self::new(
                 "STORE_UNAVAILABLE",
                 cause,
                 "See to it that the database runs, can be reached and lets this user in; then try again.",

@@ -6,7 +6,7 @@
 //!
 //! | where | type | what to do |
 //! |---|---|---|
-//! | opening a store | [`OpenFailed`](crate::store::OpenFailed) | `InUse`: stop the other process. `Unwritable`: let the user write to the file and its folder. `BeingRead`: let the backup end. `Newer`: use the version that wrote it |
+//! | opening a store | [`SqliteOpenError`](crate::store::SqliteOpenError) | `InUse`: stop the other process. `Unwritable`: let the user write to the file and its folder. `BeingRead`: let the backup end. `Newer`: use the version that wrote it |
 //! | starting an engine | [`StartError::Agent`](crate::StartError) | correct the description that it names: a schema, a pattern, a name that is there twice, an agent that is missing |
 //! | posting a message | [`PostError::Busy`](crate::PostError::Busy) | wait, or say what should happen: see [`threads`](super::threads) |
 //! | | [`PostError::Loosening`](crate::PostError::Loosening) | let somebody ask who may approve ([`Message::may_approve`](crate::Message::may_approve)) |

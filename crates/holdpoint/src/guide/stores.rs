@@ -12,7 +12,7 @@
 //! # SQLite
 //!
 //! - **One file, one process.** A lock file beside it sees to that, and whoever finds it taken is told so:
-//!   [`OpenFailed::InUse`](crate::store::OpenFailed). The lock is gone when its process is.
+//!   [`SqliteOpenError::InUse`](crate::store::SqliteOpenError). The lock is gone when its process is.
 //! - **Stored means synced.** A verdict, an event or the start of a tool is acknowledged after the operating system said
 //!   that it is on the disk. Commits that arrive while a sync runs share the next one, so many runs cost few syncs.
 //! - **A full disk refuses and recovers.** A failed sync ends the process, because nobody knows what the file holds; open

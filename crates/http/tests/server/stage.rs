@@ -174,7 +174,7 @@ async fn open_store(kept: Kept, folder: &Path, number: u32) -> (Arc<dyn Store>, 
         }
         Kept::OnPostgres => {
             let (address, schema) = (postgres_server::server().address(), format!("stage_{number}"));
-            let settings = stores::postgres::Settings { schema, ..Default::default() };
+            let settings = stores::postgres::PostgresSettings { schema, ..Default::default() };
             let store = PostgresStore::open_with(&address, settings.clone()).await.expect("a store");
             let upkeep = PostgresUpkeep::open(&address, settings).await.expect("its upkeep");
             (Arc::new(store), Upkeep::OnPostgres(Box::new(upkeep)))

@@ -8,6 +8,6 @@ pub(crate) struct Fault {
     pub(crate) what: String,
 }
 
-pub(crate) fn broken(code: FindingCode, what: impl Into<String>) -> Fault {
+pub(crate) fn new_fault(code: FindingCode, what: impl Into<String>) -> Fault {
     Fault { code, what: what.into() }
 }

@@ -19,10 +19,10 @@ pub(crate) fn compare_grant(
     findings: &mut Findings,
 ) {
     let what = format!("grant {}, given by {}, is not what the logs say", columns.id, columns.given_by);
-    let told = left.remove(&GrantId::from(columns.id.as_str()));
-    let fits = match (columns.stands_in_a_log(), told) {
-        (true, Some(told)) => told.since == since && columns.grant() == Ok(told.grant),
-        (false, None) => columns.grant().is_ok(),
+    let expected = left.remove(&GrantId::from(columns.id.as_str()));
+    let fits = match (columns.is_logged(), expected) {
+        (true, Some(expected)) => expected.since == since && columns.into_grant() == Ok(expected.grant),
+        (false, None) => columns.into_grant().is_ok(),
         (true, None) | (false, Some(_)) => false,
     };
     if !fits || !is_of_tenant {

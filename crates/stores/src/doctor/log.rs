@@ -10,41 +10,41 @@ use machine::projection_rows::{ClosedRow, InboxPosition, OpenedRow, ProjectionRo
 use machine::tool::Arguments;
 use machine::{Control, Timestamp, checkpoint, event_codec};
 
-use super::fault::{Fault, broken};
+use super::fault::{Fault, new_fault};
 use super::finding::FindingCode;
-use super::value::{Value, bytes, maybe_text, maybe_time, text, time, whole};
-use crate::words::checkpoint_word;
+use super::value::{ColumnValue, bytes, integer, maybe_text, maybe_time, text, time};
+use crate::columns::checkpoint_name;
 
 /// What a log says.
-pub(crate) struct Told {
+pub(crate) struct ExpectedRun {
     pub(crate) control: Control,
     pub(crate) created_at: Timestamp,
     pub(crate) started_at: Option<Timestamp>,
     /// The latest lease under which somebody took the run over.
     pub(crate) epoch: u64,
-    pub(crate) suspensions: BTreeMap<SuspensionId, ToldSuspension>,
+    pub(crate) suspensions: BTreeMap<SuspensionId, ExpectedSuspension>,
     pub(crate) decisions: BTreeSet<DecisionId>,
 }
 
 /// A suspension as its row must be.
-pub(crate) struct ToldSuspension {
+pub(crate) struct ExpectedSuspension {
     opened: OpenedRow,
     closed: Option<ClosedRow>,
 }
 
-impl ToldSuspension {
+impl ExpectedSuspension {
     /// In the order of [`SUSPENSION_COLUMNS`].
-    pub(crate) fn values(&self, tenant: &str) -> [Value; 13] {
+    pub(crate) fn values(&self, tenant: &str) -> [ColumnValue; 13] {
         let Self { opened, closed } = self;
         let closed = closed.as_ref();
         [
             text(tenant),
-            whole(opened.seq),
-            closed.map_or(Value::Nothing, |closed| whole(closed.seq)),
+            integer(opened.seq),
+            closed.map_or(ColumnValue::Null, |closed| integer(closed.seq)),
             text(opened.call.as_str()),
             text(opened.kind.as_str()),
             text(closed.map_or("pending", |closed| closed.status.as_str())),
-            opened.arguments.map_or(Value::Nothing, |digest| bytes(&digest.0)),
+            opened.arguments.map_or(ColumnValue::Null, |digest| bytes(&digest.0)),
             time(opened.at),
             maybe_time(opened.expires_at),
             maybe_time(closed.map(|closed| closed.at)),
@@ -83,38 +83,38 @@ pub(crate) struct Commit<'r> {
 
 /// A log as it is read, commit by commit.
 #[derive(Default)]
-pub(crate) struct Log {
-    told: Option<Told>,
+pub(crate) struct LogFold {
+    expected: Option<ExpectedRun>,
 }
 
-impl Log {
+impl LogFold {
     /// The next commit of a log of this tenant. Gives the rows that it writes beside the log.
-    pub(crate) fn read(&mut self, tenant: &str, commit: &Commit<'_>) -> Result<ProjectionRows, Fault> {
-        let next = self.told.as_ref().map_or(1, |told| told.control.seq.saturating_add(1));
+    pub(crate) fn fold_commit(&mut self, tenant: &str, commit: &Commit<'_>) -> Result<ProjectionRows, Fault> {
+        let next = self.expected.as_ref().map_or(1, |expected| expected.control.seq.saturating_add(1));
         let events = events(commit, next, tenant)?;
         let mut rows = ProjectionRows::default();
-        let before = self.told.as_ref().map(|told| told.control.clone());
+        let before = self.expected.as_ref().map(|expected| expected.control.clone());
         rows.add_events(before.as_ref(), &events, InboxPosition::default());
         for event in &events {
-            match &mut self.told {
-                Some(told) => apply(&mut told.control, event).map_err(impossible)?,
-                None => self.told = Some(Told::begun_by(event)?),
+            match &mut self.expected {
+                Some(expected) => apply(&mut expected.control, event).map_err(impossible)?,
+                None => self.expected = Some(ExpectedRun::from_first_event(event)?),
             }
         }
-        if let Some(told) = &mut self.told {
-            told.hear(&events, &rows);
+        if let Some(expected) = &mut self.expected {
+            expected.apply_commit(&events, &rows);
         }
         Ok(rows)
     }
 
     /// There are no more commits.
-    pub(crate) fn end(self) -> Result<Told, Fault> {
-        self.told.ok_or_else(|| broken(FindingCode::LogBroken, "it has no events"))
+    pub(crate) fn finish(self) -> Result<ExpectedRun, Fault> {
+        self.expected.ok_or_else(|| new_fault(FindingCode::LogBroken, "it has no events"))
     }
 }
 
-impl Told {
-    fn begun_by(first: &Event) -> Result<Self, Fault> {
+impl ExpectedRun {
+    fn from_first_event(first: &Event) -> Result<Self, Fault> {
         Ok(Self {
             control: initial_control(first).map_err(impossible)?,
             created_at: first.at,
@@ -125,18 +125,18 @@ impl Told {
         })
     }
 
-    fn hear(&mut self, events: &[Event], rows: &ProjectionRows) {
+    fn apply_commit(&mut self, events: &[Event], rows: &ProjectionRows) {
         for opened in &rows.opened {
-            let told = ToldSuspension { opened: opened.clone(), closed: None };
-            self.suspensions.insert(opened.id.clone(), told);
+            let expected = ExpectedSuspension { opened: opened.clone(), closed: None };
+            self.suspensions.insert(opened.id.clone(), expected);
         }
         for closed in rows.closed.iter().chain(&rows.voided) {
-            if let Some(told) = self.suspensions.get_mut(&closed.id) {
-                told.closed = Some(closed.clone());
+            if let Some(expected) = self.suspensions.get_mut(&closed.id) {
+                expected.closed = Some(closed.clone());
             }
         }
         for event in events {
-            self.decisions.extend(decision_of(&event.fact).cloned());
+            self.decisions.extend(decision_id_of(&event.fact).cloned());
             if let Fact::RunStarted { .. } = event.fact {
                 self.started_at = self.started_at.or(Some(event.at));
             }
@@ -150,7 +150,7 @@ impl Told {
 /// The events of one commit, which begin with this number.
 fn events(commit: &Commit<'_>, next: u64, tenant: &str) -> Result<Vec<Event>, Fault> {
     let Commit { first_seq: first, last_seq: last, checkpoint: word, body, .. } = *commit;
-    let log_broken = |what: String| broken(FindingCode::LogBroken, what);
+    let log_broken = |what: String| new_fault(FindingCode::LogBroken, what);
     if first != next {
         return Err(log_broken(format!("event {next} belongs where the commit of {first} to {last} stands")));
     }
@@ -161,19 +161,19 @@ fn events(commit: &Commit<'_>, next: u64, tenant: &str) -> Result<Vec<Event>, Fa
     let mut events = Vec::new();
     for (line, seq) in body.lines().zip(first..) {
         let event = event_codec::decode(line)
-            .map_err(|why| broken(FindingCode::Unreadable, format!("event {seq}: {why}")))?;
+            .map_err(|why| new_fault(FindingCode::Unreadable, format!("event {seq}: {why}")))?;
         if event.seq != seq {
             return Err(log_broken(format!("event {} stands where {seq} belongs", event.seq)));
         }
-        if let Some(what) = false_digest(&event) {
+        if let Some(what) = digest_mismatch(&event) {
             return Err(log_broken(format!("event {seq}: {what}")));
         }
         events.push(event);
     }
-    let told = checkpoint_word(checkpoint::from_events(&events));
-    if word != told {
+    let expected = checkpoint_name(checkpoint::from_events(&events));
+    if word != expected {
         return Err(log_broken(format!(
-            "the commit of events {first} to {last} is called {word}, and is a {told}"
+            "the commit of events {first} to {last} is called {word}, and is a {expected}"
         )));
     }
     if commit.tenant != tenant {
@@ -186,11 +186,11 @@ fn events(commit: &Commit<'_>, next: u64, tenant: &str) -> Result<Vec<Event>, Fa
 }
 
 fn impossible(why: machine::ImpossibleEvent) -> Fault {
-    broken(FindingCode::LogBroken, why.to_string())
+    new_fault(FindingCode::LogBroken, why.to_string())
 }
 
 /// What was decided on is what the digest says it is.
-fn false_digest(event: &Event) -> Option<String> {
+fn digest_mismatch(event: &Event) -> Option<String> {
     let arguments = match &event.fact {
         Fact::ToolRequested { arguments, .. } => Some(arguments),
         Fact::ApprovalRequested(OpenedSuspension { arguments, .. })
@@ -229,7 +229,7 @@ fn false_digest(event: &Event) -> Option<String> {
 }
 
 /// The decision that a fact follows from, where it had an id.
-fn decision_of(fact: &Fact) -> Option<&DecisionId> {
+fn decision_id_of(fact: &Fact) -> Option<&DecisionId> {
     match fact {
         Fact::ApprovalVoided { decision_id, .. }
         | Fact::ToolApproved { decision_id, .. }

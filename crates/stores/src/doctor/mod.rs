@@ -13,17 +13,17 @@ mod value;
 
 pub use finding::{Finding, FindingCode, Findings};
 
-pub(crate) use fault::{Fault, broken};
+pub(crate) use fault::{Fault, new_fault};
 pub(crate) use grants::compare_grant;
-pub(crate) use log::{Commit, Log, SUSPENSION_COLUMNS, Told};
+pub(crate) use log::{Commit, ExpectedRun, LogFold, SUSPENSION_COLUMNS};
 pub(crate) use run::{
     INBOX_COLUMNS, RUN_COLUMNS, awaited_children, control_fault, decision_fault, inbox_columns, run_columns,
 };
-pub(crate) use value::{Value, differences, text, whole};
+pub(crate) use value::{ColumnValue, differences, integer, text};
 
 /// What was found, and how much was looked at.
 #[derive(Clone, Debug)]
-pub struct Report<Size> {
+pub struct DoctorReport<Size> {
     pub findings: Findings,
     pub threads: u64,
     pub runs: u64,
@@ -32,7 +32,7 @@ pub struct Report<Size> {
     pub size: Option<Size>,
 }
 
-impl<Size> Default for Report<Size> {
+impl<Size> Default for DoctorReport<Size> {
     fn default() -> Self {
         Self { findings: Findings::default(), threads: 0, runs: 0, events: 0, size: None }
     }
@@ -40,7 +40,7 @@ impl<Size> Default for Report<Size> {
 
 /// How far an examination is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Progress {
+pub enum DoctorProgress {
     /// Pages, indexes and constraints; the one part that cannot say how far it is.
     Pages,
     References,
@@ -53,7 +53,7 @@ pub enum Progress {
 
 /// How much of a thread was looked at.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Seen {
+pub(crate) struct ExaminedCounts {
     pub(crate) runs: u64,
     pub(crate) events: u64,
 }

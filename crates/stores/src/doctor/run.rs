@@ -8,11 +8,11 @@ use machine::inbox::Item;
 use machine::projection_rows::RunSummary;
 use machine::suspension::Held;
 
-use super::fault::{Fault, broken};
+use super::fault::{Fault, new_fault};
 use super::finding::FindingCode;
-use super::log::Told;
-use super::value::{Value, bytes, maybe_text, maybe_time, text, time, whole};
-use crate::words::item_word;
+use super::log::ExpectedRun;
+use super::value::{ColumnValue, bytes, integer, maybe_text, maybe_time, text, time};
+use crate::columns::item_kind_name;
 
 /// The columns of a run that follow from its log.
 pub(crate) const RUN_COLUMNS: [&str; 12] = [
@@ -31,11 +31,11 @@ pub(crate) const RUN_COLUMNS: [&str; 12] = [
 ];
 
 /// In the order of [`RUN_COLUMNS`].
-pub(crate) fn run_columns(tenant: &str, has_parent: bool, told: &Told) -> [Value; 12] {
-    let control = &told.control;
+pub(crate) fn run_columns(tenant: &str, has_parent: bool, expected: &ExpectedRun) -> [ColumnValue; 12] {
+    let control = &expected.control;
     let summary = RunSummary::from_control(control);
     let ended = summary.status.ended();
-    let waits_to_join = told.started_at.is_none() && !ended;
+    let waits_to_join = expected.started_at.is_none() && !ended;
     let message = control.user_message.as_ref().filter(|_| waits_to_join).map(MessageId::as_str);
     // One whose parent was gone when it was created names neither.
     let parent_call = control.parent.as_ref().filter(|_| has_parent);
@@ -43,11 +43,11 @@ pub(crate) fn run_columns(tenant: &str, has_parent: bool, told: &Told) -> [Value
         text(control.run.as_str()),
         text(control.agent.as_str()),
         text(summary.status.as_str()),
-        whole(control.seq),
-        whole(u64::from(summary.in_doubt)),
+        integer(control.seq),
+        integer(u64::from(summary.in_doubt)),
         maybe_time(summary.wake_at.filter(|_| !ended)),
-        time(told.created_at),
-        maybe_time(told.started_at),
+        time(expected.created_at),
+        maybe_time(expected.started_at),
         maybe_time(ended.then_some(control.at)),
         maybe_text(message),
         text(tenant),
@@ -56,31 +56,31 @@ pub(crate) fn run_columns(tenant: &str, has_parent: bool, told: &Told) -> [Value
 }
 
 /// The stored state is the fold of the log.
-pub(crate) fn control_fault(stored: &[u8], told: &Told) -> Option<Fault> {
+pub(crate) fn control_fault(stored: &[u8], expected: &ExpectedRun) -> Option<Fault> {
     let (decoded, is_older) = match Control::decode(stored) {
         Err(ControlDecodeError::UnsupportedVersion(_)) => (Control::decode_read_only(stored), true),
         decoded @ (Ok(_) | Err(ControlDecodeError::Corrupt(_))) => (decoded, false),
     };
     match decoded {
-        Ok(stored) if stored == told.control => None,
+        Ok(stored) if stored == expected.control => None,
         // An older version did not count all of them.
         Ok(stored)
             if is_older
-                && stored == (Control { descendants: stored.descendants, ..told.control.clone() }) =>
+                && stored == (Control { descendants: stored.descendants, ..expected.control.clone() }) =>
         {
             None
         }
-        Ok(stored) => Some(broken(
+        Ok(stored) => Some(new_fault(
             FindingCode::ControlDiffers,
             format!(
                 "the stored state (event {}, {:?}) is not the fold of the log (event {}, {:?})",
-                stored.seq, stored.status, told.control.seq, told.control.status
+                stored.seq, stored.status, expected.control.seq, expected.control.status
             ),
         )),
         // It is folded from the log whenever it is read.
         Err(ControlDecodeError::UnsupportedVersion(_)) => None,
         Err(ControlDecodeError::Corrupt(why)) => {
-            Some(broken(FindingCode::ControlDiffers, format!("the stored state cannot be read: {why}")))
+            Some(new_fault(FindingCode::ControlDiffers, format!("the stored state cannot be read: {why}")))
         }
     }
 }
@@ -89,7 +89,7 @@ pub(crate) fn control_fault(stored: &[u8], told: &Told) -> Option<Fault> {
 pub(crate) const INBOX_COLUMNS: [&str; 4] = ["tenant", "kind", "call", "arguments"];
 
 /// In the order of [`INBOX_COLUMNS`].
-pub(crate) fn inbox_columns(tenant: &str, item: &Item) -> [Value; 4] {
+pub(crate) fn inbox_columns(tenant: &str, item: &Item) -> [ColumnValue; 4] {
     let (call, digest) = match item {
         Item::Early { decision, digest } => (Some(decision.call.as_str()), Some(*digest)),
         Item::Decision(_) | Item::Interrupt { .. } | Item::ChildEnded(_) | Item::LateAnswer { .. } => {
@@ -98,9 +98,9 @@ pub(crate) fn inbox_columns(tenant: &str, item: &Item) -> [Value; 4] {
     };
     [
         text(tenant),
-        text(item_word(item)),
+        text(item_kind_name(item)),
         maybe_text(call),
-        digest.map_or(Value::Nothing, |digest| bytes(&digest.0)),
+        digest.map_or(ColumnValue::Null, |digest| bytes(&digest.0)),
     ]
 }
 
@@ -113,11 +113,11 @@ pub(crate) fn decision_fault(
 ) -> Option<Fault> {
     match serde_json::from_str::<Decision>(decision) {
         Ok(decision) if decision.id.as_ref() == Some(id) && found_tenant == tenant => None,
-        Ok(decision) => Some(broken(
+        Ok(decision) => Some(new_fault(
             FindingCode::DecisionDiffers,
             format!("decision {id} of {found_tenant} holds {:?}", decision.id),
         )),
-        Err(why) => Some(broken(FindingCode::Unreadable, format!("decision {id}: {why}"))),
+        Err(why) => Some(new_fault(FindingCode::Unreadable, format!("decision {id}: {why}"))),
     }
 }
 

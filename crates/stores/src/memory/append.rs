@@ -7,11 +7,11 @@ use machine::Timestamp;
 use machine::id::{CallId, DecisionId, MessageId, RunId, SuspensionId, ThreadId};
 use machine::inbox::Item;
 
-use super::state::{State, StoredRun, TenantRows};
+use super::state::{MemoryRun, MemoryState, TenantRows};
 use super::write::write;
 
 pub(super) fn append(
-    state: &mut State,
+    state: &mut MemoryState,
     lease: &Lease,
     append: &Append,
     now: Timestamp,
@@ -30,7 +30,7 @@ pub(super) fn append(
 }
 
 /// A decision that came to the worker itself has an id that was used before.
-fn repeats_an_id(run: &StoredRun, accepted: &[Item]) -> bool {
+fn repeats_an_id(run: &MemoryRun, accepted: &[Item]) -> bool {
     let mut ids: BTreeSet<&DecisionId> = BTreeSet::new();
     accepted
         .iter()
@@ -40,24 +40,24 @@ fn repeats_an_id(run: &StoredRun, accepted: &[Item]) -> bool {
 
 /// The rows agree with each other and with what is stored. `run` is none while the commit creates it.
 pub(super) fn check_possible(
-    state: &State,
+    state: &MemoryState,
     tenant: &Tenant,
     thread: &ThreadId,
-    run: Option<&StoredRun>,
+    run: Option<&MemoryRun>,
     append: &Append,
 ) -> Result<(), StoreError> {
     let tenant = state.tenants.get(tenant);
     check_log(thread, run, append)?;
     check_ids(state, tenant, thread, append)?;
     check_suspensions(tenant, run, append)?;
-    check_births(tenant, append)
+    check_children(tenant, append)
 }
 
 fn impossible(why: String) -> StoreError {
     StoreError::Impossible(why)
 }
 
-fn check_log(thread: &ThreadId, run: Option<&StoredRun>, append: &Append) -> Result<(), StoreError> {
+fn check_log(thread: &ThreadId, run: Option<&MemoryRun>, append: &Append) -> Result<(), StoreError> {
     let mut seq = append.expected_seq;
     for event in &append.events {
         seq += 1;
@@ -78,13 +78,13 @@ fn check_log(thread: &ThreadId, run: Option<&StoredRun>, append: &Append) -> Res
 }
 
 fn check_ids(
-    state: &State,
+    state: &MemoryState,
     tenant: Option<&TenantRows>,
     thread: &ThreadId,
     append: &Append,
 ) -> Result<(), StoreError> {
     let known = tenant.and_then(|tenant| tenant.threads.get(thread));
-    let is_anybodys = |message: &MessageId| {
+    let is_taken = |message: &MessageId| {
         known.is_some_and(|known| {
             known.messages.contains_key(message)
                 || state.unstarted_messages(known).any(|other| other == message)
@@ -95,7 +95,7 @@ fn check_ids(
         if known.is_some_and(|known| known.calls.contains(call)) || !calls.insert(call) {
             return Err(impossible(format!("the thread has a call {call} already")));
         }
-        if is_anybodys(&MessageId::from(format!("msg_{call}"))) {
+        if is_taken(&MessageId::from(format!("msg_{call}"))) {
             return Err(impossible(format!("the message of call {call} is somebody else's")));
         }
     }
@@ -111,7 +111,7 @@ fn check_ids(
 
 fn check_suspensions(
     tenant: Option<&TenantRows>,
-    run: Option<&StoredRun>,
+    run: Option<&MemoryRun>,
     append: &Append,
 ) -> Result<(), StoreError> {
     let mut open: BTreeSet<&SuspensionId> = BTreeSet::new();
@@ -140,7 +140,7 @@ fn check_suspensions(
     Ok(())
 }
 
-fn check_births(tenant: Option<&TenantRows>, append: &Append) -> Result<(), StoreError> {
+fn check_children(tenant: Option<&TenantRows>, append: &Append) -> Result<(), StoreError> {
     let mut runs: BTreeSet<&RunId> = BTreeSet::new();
     let mut threads: BTreeSet<&ThreadId> = BTreeSet::new();
     for birth in &append.spawn {

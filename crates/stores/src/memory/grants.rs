@@ -12,37 +12,40 @@ use machine::id::{GrantId, Principal, ThreadId, ToolName};
 use machine::projection_rows::GrantRow;
 
 use super::lists::newest_first;
-use super::state::{State, StoredThread};
+use super::state::{MemoryState, MemoryThread};
 
-const fn tool_of(grant: &Grant) -> Option<&ToolName> {
+const fn granted_tool(grant: &Grant) -> Option<&ToolName> {
     match &grant.covers {
         GrantCoverage::Thread => None,
         GrantCoverage::Tool(granted) => Some(&granted.tool),
     }
 }
 
-impl StoredThread {
+impl MemoryThread {
     pub(super) fn auto_approved_by(&self) -> Option<Principal> {
-        let everything = self.grants.iter().find(|row| tool_of(&row.grant).is_none());
+        let everything = self.grants.iter().find(|row| granted_tool(&row.grant).is_none());
         everything.map(|row| row.grant.by.clone())
     }
 
     /// By name.
     pub(super) fn granted_tools(&self) -> Vec<ToolName> {
-        let tools: BTreeSet<&ToolName> = self.grants.iter().filter_map(|row| tool_of(&row.grant)).collect();
+        let tools: BTreeSet<&ToolName> =
+            self.grants.iter().filter_map(|row| granted_tool(&row.grant)).collect();
         tools.into_iter().cloned().collect()
     }
 
     /// The one for every tool first, then the newest.
     pub(super) fn grants_for(&self, tool: &ToolName) -> Vec<Grant> {
-        let is_for = |row: &&GrantRow| tool_of(&row.grant).is_none_or(|granted| granted == tool);
+        let is_for = |row: &&GrantRow| granted_tool(&row.grant).is_none_or(|granted| granted == tool);
         let mut rows: Vec<&GrantRow> = self.grants.iter().filter(is_for).collect();
-        rows.sort_by_key(|row| (tool_of(&row.grant).is_some(), Reverse((row.since, row.grant.id.clone()))));
+        rows.sort_by_key(|row| {
+            (granted_tool(&row.grant).is_some(), Reverse((row.since, row.grant.id.clone())))
+        });
         rows.into_iter().take(GRANTS_READ_MAX).map(|row| row.grant.clone()).collect()
     }
 }
 
-impl State {
+impl MemoryState {
     pub(super) fn set_auto_approve(
         &mut self,
         tenant: &Tenant,
@@ -56,7 +59,7 @@ impl State {
             thread.grants.clear();
             return Ok(());
         };
-        thread.grants.retain(|row| tool_of(&row.grant).is_some());
+        thread.grants.retain(|row| granted_tool(&row.grant).is_some());
         let grant = Grant { id: id.clone(), by: by.clone(), covers: GrantCoverage::Thread };
         thread.grants.push(GrantRow { grant, since: now });
         Ok(())

@@ -16,18 +16,18 @@ use machine::projection_rows::{ApprovalStatus, ClosedRow, PublicRunStatus};
 use machine::suspension::SuspensionKind;
 use machine::thread::ThreadState;
 
-use super::state::{State, StoredRun, StoredSuspension, StoredThread};
+use super::state::{MemoryRun, MemoryState, MemorySuspension, MemoryThread};
 
 /// Calls of the run whose approval is accepted and that it has not heard of.
-fn approved_count(run: &StoredRun) -> u64 {
+fn approved_count(run: &MemoryRun) -> u64 {
     let approvals = run.suspensions.values().filter(|held| held.opened.kind == SuspensionKind::Approval);
     let answers = approvals.filter_map(|held| run.inbox.get(&held.answered_by?)?.decision());
     answers.filter(|decision| matches!(decision.action, DecisionAction::Resume(_))).count() as u64
 }
 
-impl State {
+impl MemoryState {
     pub(super) fn thread_view(&self, tenant: &Tenant, id: &ThreadId) -> ThreadView {
-        let Some(thread) = self.thread_of(tenant, id) else { return ThreadView::absent(id.clone()) };
+        let Some(thread) = self.find_thread(tenant, id) else { return ThreadView::absent(id.clone()) };
         ThreadView {
             id: id.clone(),
             row: thread.row,
@@ -40,7 +40,7 @@ impl State {
         }
     }
 
-    fn thread_state(&self, thread: &StoredThread) -> ThreadState {
+    fn thread_state(&self, thread: &MemoryThread) -> ThreadState {
         let front = thread.holder.or_else(|| thread.queue.first().copied());
         let Some(front) = front.and_then(|row| self.runs.get(&row)) else { return ThreadState::Free };
         ThreadState::Busy {
@@ -51,7 +51,7 @@ impl State {
         }
     }
 
-    pub(super) fn census(&self) -> RunCounts {
+    pub(super) fn run_counts(&self) -> RunCounts {
         let mut census = RunCounts::default();
         for run in self.runs.values().filter(|run| !run.summary.status.ended()) {
             *census.runs.entry(run.summary.status).or_default() += 1;
@@ -71,7 +71,7 @@ impl State {
     }
 
     pub(super) fn threads(&self, tenant: &Tenant, page: &Page) -> Result<Listed<ThreadView>, StoreError> {
-        let Some(rows) = self.tenants.get(tenant) else { return nothing(page) };
+        let Some(rows) = self.tenants.get(tenant) else { return empty_page(page) };
         newest_first(&rows.threads_by_age, page, |id| Some(self.thread_view(tenant, id)))
     }
 
@@ -91,9 +91,9 @@ impl State {
         filter: &RunFilter,
         page: &Page,
     ) -> Result<Listed<RunView>, StoreError> {
-        let Some(rows) = self.tenants.get(tenant) else { return nothing(page) };
+        let Some(rows) = self.tenants.get(tenant) else { return empty_page(page) };
         newest_first(&rows.runs_by_age, page, |id| {
-            let run = self.run_of(tenant, id)?;
+            let run = self.find_run(tenant, id)?;
             let fits = filter.status.is_none_or(|status| shown_status(run) == status)
                 && filter.thread.as_ref().is_none_or(|thread| run.thread == *thread)
                 && filter.agent.as_ref().is_none_or(|agent| run.control.agent == *agent);
@@ -109,14 +109,14 @@ impl State {
         page: &Page,
     ) -> Result<Listed<MessageView>, StoreError> {
         let after = cursor::<MessageId>(page)?.map_or(0, |(number, _)| number.0);
-        let thread = self.thread_of(tenant, thread).ok_or(StoreError::NotFound)?;
+        let thread = self.find_thread(tenant, thread).ok_or(StoreError::NotFound)?;
         let behind = usize::try_from(after).unwrap_or(usize::MAX);
         let numbered = (1_u64..).map(Timestamp).zip(thread.messages_in_order.iter().cloned());
         let numbered: Vec<(Timestamp, MessageId)> = numbered.skip(behind).take(page_rows(page)).collect();
         Ok(listed(numbered.iter(), page, |id| {
             let place = thread.messages.get(id)?;
             let index = usize::try_from(place.seq.checked_sub(1)?).ok()?;
-            let event = &self.run_of(tenant, &place.run)?.log.get(index)?.event;
+            let event = &self.find_run(tenant, &place.run)?.log.get(index)?.event;
             let (run, seq, role) = (place.run.clone(), place.seq, place.role);
             Some(MessageView { id: id.clone(), run, seq, role, said: TimedMessage::from_event(event) })
         }))
@@ -134,7 +134,7 @@ impl State {
         filter: &ApprovalFilter,
         page: &Page,
     ) -> Result<Listed<SuspensionView>, StoreError> {
-        let Some(rows) = self.tenants.get(tenant) else { return nothing(page) };
+        let Some(rows) = self.tenants.get(tenant) else { return empty_page(page) };
         let by_age = match filter.status {
             Some(ApprovalStatus::Pending) => &rows.pending_by_age,
             None
@@ -149,7 +149,7 @@ impl State {
             let run = self.runs.get(rows.suspensions.get(id)?)?;
             let suspension = run.suspensions.get(id)?;
             // Of what is answered and not heard the answer says how it is shown.
-            let may_be = |status| status_of(suspension) == status || suspension.answered_by.is_some();
+            let may_be = |status| approval_status(suspension) == status || suspension.answered_by.is_some();
             let fits = filter.status.is_none_or(may_be)
                 && filter.run.as_ref().is_none_or(|id| run.id == *id)
                 && filter.thread.as_ref().is_none_or(|thread| run.thread == *thread)
@@ -161,8 +161,8 @@ impl State {
         })
     }
 
-    fn suspension_view(&self, run: &StoredRun, suspension: &StoredSuspension) -> Option<SuspensionView> {
-        let StoredSuspension { opened, answered_by, closed } = suspension;
+    fn suspension_view(&self, run: &MemoryRun, suspension: &MemorySuspension) -> Option<SuspensionView> {
+        let MemorySuspension { opened, answered_by, closed } = suspension;
         let index = usize::try_from(opened.seq.checked_sub(1)?).ok()?;
         let event = &run.log.get(index)?.event;
         let (Fact::ApprovalRequested(shown) | Fact::ToolSuspended(shown)) = &event.fact else { return None };
@@ -176,7 +176,7 @@ impl State {
             call: opened.call.clone(),
             step: event.step.unwrap_or_default(),
             kind: opened.kind,
-            status: status_of(suspension),
+            status: approval_status(suspension),
             answered: false,
             edited: None,
             opened: Some(Arc::<OpenedSuspension>::new(shown.clone())),
@@ -205,11 +205,11 @@ impl State {
     }
 
     /// From the run that a person started, as far as its ancestors are stored.
-    fn path(&self, run: &StoredRun, last: PathEntry) -> Vec<PathEntry> {
+    fn path(&self, run: &MemoryRun, last: PathEntry) -> Vec<PathEntry> {
         let mut path = vec![last];
         let mut child = run;
         while let Some(parent) = &child.control.parent
-            && let Some(above) = self.run_of(&run.tenant, &parent.run_id)
+            && let Some(above) = self.find_run(&run.tenant, &parent.run_id)
         {
             path.push(PathEntry {
                 run: above.id.clone(),
@@ -223,11 +223,11 @@ impl State {
     }
 }
 
-fn shown_status(run: &StoredRun) -> PublicRunStatus {
+fn shown_status(run: &MemoryRun) -> PublicRunStatus {
     run.summary.status.with_interrupt(run.interrupt_accepted)
 }
 
-pub(super) fn run_view(run: &StoredRun) -> RunView {
+pub(super) fn run_view(run: &MemoryRun) -> RunView {
     RunView {
         id: run.id.clone(),
         thread: run.thread.clone(),
@@ -243,17 +243,17 @@ pub(super) fn run_view(run: &StoredRun) -> RunView {
 }
 
 /// By an event behind this one, or by an answer that no event has yet.
-fn has_changed(suspension: &StoredSuspension, after: u64) -> bool {
+fn has_changed(suspension: &MemorySuspension, after: u64) -> bool {
     let changed_seq = suspension.closed.as_ref().map_or(suspension.opened.seq, |closed| closed.seq);
     changed_seq > after || (suspension.closed.is_none() && suspension.answered_by.is_some())
 }
 
-fn status_of(suspension: &StoredSuspension) -> ApprovalStatus {
+fn approval_status(suspension: &MemorySuspension) -> ApprovalStatus {
     suspension.closed.as_ref().map_or(ApprovalStatus::Pending, |closed| closed.status)
 }
 
 /// A page of no rows at all. A bad cursor is bad there too.
-fn nothing<T>(page: &Page) -> Result<Listed<T>, StoreError> {
+fn empty_page<T>(page: &Page) -> Result<Listed<T>, StoreError> {
     cursor::<SuspensionId>(page)?;
     Ok(Listed { items: Vec::new(), next: None })
 }

@@ -35,12 +35,12 @@ use machine::inbox::{Item, Verdict};
 use machine::projection_rows::StateRow;
 use serde_json::Value;
 
-use state::{Row, State};
+use state::{MemoryState, RunRowId};
 
 /// Clones are handles on the same data.
 #[derive(Clone)]
 pub struct MemoryStore {
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<MemoryState>>,
     clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
 }
 
@@ -75,13 +75,13 @@ impl MemoryStore {
     pub fn reopen(&self) -> Self {
         let reopened = self.clone();
         let now = self.now();
-        if let Ok(mut state) = self.rows() {
-            let rows: Vec<Row> = state.runs.keys().copied().collect();
+        if let Ok(mut state) = self.lock_state() {
+            let rows: Vec<RunRowId> = state.runs.keys().copied().collect();
             for row in rows {
                 if let Some(run) = state.runs.get_mut(&row) {
                     run.held = false;
                 }
-                state.line_up(row, now);
+                state.update_queues(row, now);
             }
             state.counts = StoreMetrics::default();
         }
@@ -89,7 +89,7 @@ impl MemoryStore {
     }
 
     /// Fails once a panic has left a commit half written.
-    fn rows(&self) -> Result<MutexGuard<'_, State>, StoreError> {
+    fn lock_state(&self) -> Result<MutexGuard<'_, MemoryState>, StoreError> {
         self.state.lock().map_err(|_| {
             StoreFailure::Corrupt("the store stopped in the middle of a commit; start again".into()).into()
         })
@@ -97,27 +97,27 @@ impl MemoryStore {
 
     fn read<T>(
         &self,
-        read: impl FnOnce(&State) -> Result<T, StoreError>,
+        read: impl FnOnce(&MemoryState) -> Result<T, StoreError>,
     ) -> BoxFuture<'_, Result<T, StoreError>>
     where
         T: Send + 'static,
     {
-        done(self.rows().and_then(|state| read(&state)))
+        ready_task(self.lock_state().and_then(|state| read(&state)))
     }
 
     fn change<T>(
         &self,
-        change: impl FnOnce(&mut State, Timestamp) -> Result<T, StoreError>,
+        change: impl FnOnce(&mut MemoryState, Timestamp) -> Result<T, StoreError>,
     ) -> BoxFuture<'_, Result<T, StoreError>>
     where
         T: Send + 'static,
     {
         let now = self.now();
-        done(self.rows().and_then(|mut state| change(&mut state, now)))
+        ready_task(self.lock_state().and_then(|mut state| change(&mut state, now)))
     }
 }
 
-fn done<'a, T: Send + 'a>(result: Result<T, StoreError>) -> BoxFuture<'a, Result<T, StoreError>> {
+fn ready_task<'a, T: Send + 'a>(result: Result<T, StoreError>) -> BoxFuture<'a, Result<T, StoreError>> {
     Box::pin(std::future::ready(result))
 }
 
@@ -194,8 +194,9 @@ impl Store for MemoryStore {
         digest: &Digest,
     ) -> BoxFuture<'_, Result<Option<String>, StoreError>> {
         self.read(|state| {
-            let brought = state.thread_of(tenant, thread).and_then(|thread| thread.brought.get(digest));
-            Ok(brought.or_else(|| state.revisions.get(digest)).cloned())
+            let inline_agent =
+                state.find_thread(tenant, thread).and_then(|thread| thread.inline_agents.get(digest));
+            Ok(inline_agent.or_else(|| state.revisions.get(digest)).cloned())
         })
     }
 
@@ -238,12 +239,12 @@ impl Store for MemoryStore {
     fn claim(&self, claim: Claim) -> BoxFuture<'_, Result<Vec<Claimed>, StoreError>> {
         self.change(|state, now| match claim {
             Claim::Next { limit, skip_tenant: pass_over } => state.claim_next(limit, pass_over.as_ref(), now),
-            Claim::Urgent { limit } => state.claim_pressing(limit, now),
+            Claim::Urgent { limit } => state.claim_urgent(limit, now),
             Claim::Run { tenant, run } => {
                 let free = state
-                    .row_of(&tenant, &run)
+                    .find_row(&tenant, &run)
                     .filter(|row| state.runs.get(row).is_some_and(|run| !run.held && !run.ended()));
-                free.map(|row| state.take(row, now)).into_iter().collect()
+                free.map(|row| state.lease_run(row, now)).into_iter().collect()
             }
         })
     }
@@ -268,7 +269,7 @@ impl Store for MemoryStore {
     }
 
     fn may_send(&self, lease: &Lease) -> bool {
-        self.rows().is_ok_and(|state| state.leased(lease).is_ok())
+        self.lock_state().is_ok_and(|state| state.leased(lease).is_ok())
     }
 
     fn submit(&self, tenant: &Tenant, run: &RunId, item: Item) -> BoxFuture<'_, Result<Verdict, StoreError>> {
@@ -285,11 +286,11 @@ impl Store for MemoryStore {
         run: &RunId,
         id: &DecisionId,
     ) -> BoxFuture<'_, Result<Option<Decision>, StoreError>> {
-        self.read(|state| Ok(state.run_of(tenant, run).and_then(|run| run.decisions.get(id)).cloned()))
+        self.read(|state| Ok(state.find_run(tenant, run).and_then(|run| run.decisions.get(id)).cloned()))
     }
 
     fn run(&self, tenant: &Tenant, run: &RunId) -> BoxFuture<'_, Result<Option<RunView>, StoreError>> {
-        self.read(|state| Ok(state.run_of(tenant, run).map(lists::run_view)))
+        self.read(|state| Ok(state.find_run(tenant, run).map(lists::run_view)))
     }
 
     fn runs(
@@ -309,7 +310,7 @@ impl Store for MemoryStore {
         limit: usize,
     ) -> BoxFuture<'_, Result<Vec<LogEntry>, StoreError>> {
         self.read(|state| {
-            let log = &state.run_of(tenant, run).ok_or(StoreError::NotFound)?.log;
+            let log = &state.find_run(tenant, run).ok_or(StoreError::NotFound)?.log;
             let from = usize::try_from(after).unwrap_or(usize::MAX);
             let mut bytes = 0;
             let fits = |committed: &&CommittedEvent| {
@@ -344,7 +345,7 @@ impl Store for MemoryStore {
         message: &MessageId,
     ) -> BoxFuture<'_, Result<Option<MessagePosition>, StoreError>> {
         self.read(|state| {
-            let thread = state.thread_of(tenant, thread);
+            let thread = state.find_thread(tenant, thread);
             Ok(thread.and_then(|thread| thread.messages.get(message)).cloned())
         })
     }
@@ -365,7 +366,7 @@ impl Store for MemoryStore {
         scope: &str,
     ) -> BoxFuture<'_, Result<Option<(RunId, Digest)>, StoreError>> {
         self.read(|state| {
-            Ok(state.thread_of(tenant, thread).and_then(|thread| thread.posted.get(scope)).cloned())
+            Ok(state.find_thread(tenant, thread).and_then(|thread| thread.posted.get(scope)).cloned())
         })
     }
 
@@ -378,12 +379,13 @@ impl Store for MemoryStore {
     ) -> BoxFuture<'_, Result<StoredResponse, StoreError>> {
         self.change(|state, _| {
             answer.check(scope)?;
-            let row = state.row_of(tenant, run).ok_or(StoreError::NotFound)?;
+            let row = state.find_row(tenant, run).ok_or(StoreError::NotFound)?;
             let run = state.runs.get_mut(&row).ok_or(StoreError::NotFound)?;
-            if run.remembered.len() >= STORED_RESPONSES_MAX && !run.remembered.contains_key(scope) {
+            if run.stored_responses.len() >= STORED_RESPONSES_MAX && !run.stored_responses.contains_key(scope)
+            {
                 return Err(too_many_stored_responses());
             }
-            Ok(run.remembered.entry(scope.to_owned()).or_insert(answer).clone())
+            Ok(run.stored_responses.entry(scope.to_owned()).or_insert(answer).clone())
         })
     }
 
@@ -393,12 +395,14 @@ impl Store for MemoryStore {
         run: &RunId,
         scope: &str,
     ) -> BoxFuture<'_, Result<Option<StoredResponse>, StoreError>> {
-        self.read(|state| Ok(state.run_of(tenant, run).and_then(|run| run.remembered.get(scope)).cloned()))
+        self.read(|state| {
+            Ok(state.find_run(tenant, run).and_then(|run| run.stored_responses.get(scope)).cloned())
+        })
     }
 
     fn state(&self, tenant: &Tenant, run: &RunId) -> BoxFuture<'_, Result<Vec<StateView>, StoreError>> {
         self.read(|state| {
-            let run = state.run_of(tenant, run).ok_or(StoreError::NotFound)?;
+            let run = state.find_run(tenant, run).ok_or(StoreError::NotFound)?;
             let rows = state.plugin_rows(run).into_iter();
             Ok(rows
                 .map(|StateRow { plugin, scope, key, value }| StateView {
@@ -484,11 +488,11 @@ impl Store for MemoryStore {
     }
 
     fn run_counts(&self) -> BoxFuture<'_, Result<RunCounts, StoreError>> {
-        self.read(|state| Ok(state.census()))
+        self.read(|state| Ok(state.run_counts()))
     }
 
     /// Nothing is synced and no byte is handed to a disk, so both stay 0.
     fn metrics(&self) -> StoreMetrics {
-        self.rows().map(|state| state.counts).unwrap_or_default()
+        self.lock_state().map(|state| state.counts).unwrap_or_default()
     }
 }

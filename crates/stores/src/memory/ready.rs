@@ -6,16 +6,16 @@ use std::ops::Bound;
 use engine::store::{Claimed, Lease, SkipTenant, StoreError, Tenant};
 use machine::Timestamp;
 
-use super::state::{Row, State, StoredRun, lost_row};
+use super::state::{MemoryRun, MemoryState, RunRowId, missing_run};
 
 #[derive(Debug, Default)]
-pub(super) struct Ready {
+pub(super) struct ReadyQueues {
     /// Woken, interrupted, or without the worker that they had, in the order in which they became so.
-    urgent: BTreeSet<(Timestamp, u64, Row)>,
+    urgent: BTreeSet<(Timestamp, u64, RunRowId)>,
     /// Queued, and in front of their thread.
-    queued: BTreeMap<Tenant, BTreeSet<(u64, Row)>>,
+    queued: BTreeMap<Tenant, BTreeSet<(u64, RunRowId)>>,
     /// Deadlines of all runs that nobody holds.
-    wakes: BTreeSet<(Timestamp, Row)>,
+    wakes: BTreeSet<(Timestamp, RunRowId)>,
     /// The tenant that a queued run was taken from last.
     served: Option<Tenant>,
     last_arrival: u64,
@@ -23,82 +23,82 @@ pub(super) struct Ready {
 
 /// The line that a run should stand in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Line {
-    Nowhere,
+pub(super) enum QueueKind {
+    NotQueued,
     Urgent,
     Queued,
 }
 
 /// Where a run stands, so that it is found again without a search.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Placed {
-    place: Place,
+pub(super) struct QueuePosition {
+    entry: QueueEntry,
     wake_at: Option<Timestamp>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-enum Place {
+enum QueueEntry {
     #[default]
-    Nowhere,
+    NotQueued,
     Urgent(Timestamp, u64),
     Queued(u64),
 }
 
-impl Place {
-    const fn line(self) -> Line {
+impl QueueEntry {
+    const fn kind(self) -> QueueKind {
         match self {
-            Self::Nowhere => Line::Nowhere,
-            Self::Urgent(..) => Line::Urgent,
-            Self::Queued(_) => Line::Queued,
+            Self::NotQueued => QueueKind::NotQueued,
+            Self::Urgent(..) => QueueKind::Urgent,
+            Self::Queued(_) => QueueKind::Queued,
         }
     }
 }
 
-impl Ready {
+impl ReadyQueues {
     /// A run that stays in its line keeps its place.
     pub(super) fn put(
         &mut self,
-        row: Row,
-        run: &mut StoredRun,
-        line: Line,
+        row: RunRowId,
+        run: &mut MemoryRun,
+        kind: QueueKind,
         wake_at: Option<Timestamp>,
         now: Timestamp,
     ) {
-        if run.placed.wake_at != wake_at {
-            if let Some(at) = run.placed.wake_at {
+        if run.position.wake_at != wake_at {
+            if let Some(at) = run.position.wake_at {
                 self.wakes.remove(&(at, row));
             }
             if let Some(at) = wake_at {
                 self.wakes.insert((at, row));
             }
-            run.placed.wake_at = wake_at;
+            run.position.wake_at = wake_at;
         }
-        if run.placed.place.line() == line {
+        if run.position.entry.kind() == kind {
             return;
         }
-        match run.placed.place {
-            Place::Nowhere => {}
-            Place::Urgent(at, arrival) => {
+        match run.position.entry {
+            QueueEntry::NotQueued => {}
+            QueueEntry::Urgent(at, arrival) => {
                 self.urgent.remove(&(at, arrival, row));
             }
-            Place::Queued(arrival) => self.leave_queue(&run.tenant, (arrival, row)),
+            QueueEntry::Queued(arrival) => self.leave_queue(&run.tenant, (arrival, row)),
         }
         self.last_arrival += 1;
         let arrival = self.last_arrival;
-        run.placed.place = match line {
-            Line::Nowhere => Place::Nowhere,
-            Line::Urgent => {
+        run.position.entry = match kind {
+            QueueKind::NotQueued => QueueEntry::NotQueued,
+            QueueKind::Urgent => {
                 self.urgent.insert((now, arrival, row));
-                Place::Urgent(now, arrival)
+                QueueEntry::Urgent(now, arrival)
             }
-            Line::Queued => {
+            QueueKind::Queued => {
                 self.queued.entry(run.tenant.clone()).or_default().insert((arrival, row));
-                Place::Queued(arrival)
+                QueueEntry::Queued(arrival)
             }
         };
     }
 
-    fn leave_queue(&mut self, tenant: &Tenant, entry: (u64, Row)) {
+    fn leave_queue(&mut self, tenant: &Tenant, entry: (u64, RunRowId)) {
         if let Some(queue) = self.queued.get_mut(tenant) {
             queue.remove(&entry);
             if queue.is_empty() {
@@ -116,19 +116,19 @@ impl Ready {
     fn next_urgent(
         &self,
         now: Timestamp,
-        is_meant: impl Fn(Row) -> bool,
-        may_be_due: impl Fn(Row) -> bool,
-    ) -> Option<Row> {
+        is_eligible: impl Fn(RunRowId) -> bool,
+        may_be_due: impl Fn(RunRowId) -> bool,
+    ) -> Option<RunRowId> {
         let mut due = self.wakes.iter().take_while(|(at, _)| *at <= now);
         let due = due.find(|(_, row)| may_be_due(*row));
-        match (self.urgent.iter().find(|(_, _, row)| is_meant(*row)), due) {
+        match (self.urgent.iter().find(|(_, _, row)| is_eligible(*row)), due) {
             (Some((since, _, _)), Some((at, row))) if at < since => Some(*row),
             (Some((_, _, row)), _) | (None, Some((_, row))) => Some(*row),
             (None, None) => None,
         }
     }
 
-    fn next_queued(&mut self, pass_over: Option<&Tenant>) -> Option<Row> {
+    fn next_queued(&mut self, pass_over: Option<&Tenant>) -> Option<RunRowId> {
         let after = self.served.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
         let in_turn = self.queued.range((after, Bound::Unbounded)).chain(&self.queued);
         let (tenant, queue) = in_turn.into_iter().find(|(tenant, _)| Some(*tenant) != pass_over)?;
@@ -138,7 +138,7 @@ impl Ready {
     }
 }
 
-impl State {
+impl MemoryState {
     pub(super) fn claim_next(
         &mut self,
         limit: usize,
@@ -149,32 +149,29 @@ impl State {
         let not_queued = pass_over.map(|full| &full.tenant);
         let mut claimed = Vec::new();
         while claimed.len() < limit {
-            let is_meant = |row: Row| self.runs.get(&row).is_none_or(|run| Some(&run.tenant) != not_woken);
-            let urgent = self.ready.next_urgent(now, is_meant, is_meant);
+            let is_eligible =
+                |row: RunRowId| self.runs.get(&row).is_none_or(|run| Some(&run.tenant) != not_woken);
+            let urgent = self.ready.next_urgent(now, is_eligible, is_eligible);
             let Some(row) = urgent.or_else(|| self.ready.next_queued(not_queued)) else { break };
-            claimed.push(self.take(row, now)?);
+            claimed.push(self.lease_run(row, now)?);
         }
         Ok(claimed)
     }
 
-    pub(super) fn claim_pressing(
-        &mut self,
-        limit: usize,
-        now: Timestamp,
-    ) -> Result<Vec<Claimed>, StoreError> {
+    pub(super) fn claim_urgent(&mut self, limit: usize, now: Timestamp) -> Result<Vec<Claimed>, StoreError> {
         let mut claimed = Vec::new();
         while claimed.len() < limit {
             let is_interrupted = |row| self.runs.get(&row).is_some_and(|run| run.interrupt_accepted);
             let Some(row) = self.ready.next_urgent(now, is_interrupted, |_| true) else { break };
-            claimed.push(self.take(row, now)?);
+            claimed.push(self.lease_run(row, now)?);
         }
         Ok(claimed)
     }
 
     /// Gives the run to one worker. Whoever held it before is fenced off by the epoch.
-    pub(super) fn take(&mut self, row: Row, now: Timestamp) -> Result<Claimed, StoreError> {
+    pub(super) fn lease_run(&mut self, row: RunRowId, now: Timestamp) -> Result<Claimed, StoreError> {
         let loaded = self.load(row)?;
-        let run = self.runs.get_mut(&row).ok_or_else(|| lost_row(row))?;
+        let run = self.runs.get_mut(&row).ok_or_else(|| missing_run(row))?;
         run.epoch += 1;
         run.held = true;
         let lease = Lease {
@@ -184,7 +181,7 @@ impl State {
             epoch: run.epoch,
             row,
         };
-        self.line_up(row, now);
+        self.update_queues(row, now);
         // A lease ends with the process that holds it, so nobody can still send what the last worker started.
         Ok(Claimed { lease, loaded: Ok(loaded), doubt_at: now })
     }

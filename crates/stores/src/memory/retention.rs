@@ -7,15 +7,15 @@ use machine::event::{Fact, OpenedSuspension};
 use machine::id::ThreadId;
 use machine::suspension::Held;
 
-use super::state::{State, StoredRun};
+use super::state::{MemoryRun, MemoryState};
 
-impl State {
+impl MemoryState {
     /// With the threads of the runs that its runs have delegated to, and so on.
     pub(super) fn delete_thread(&mut self, tenant: &Tenant, id: &ThreadId) -> Result<(), StoreError> {
         let mut family = BTreeSet::from([id.clone()]);
         let mut ahead = VecDeque::from([id.clone()]);
         while let Some(id) = ahead.pop_front() {
-            let thread = self.thread_of(tenant, &id).ok_or(StoreError::NotFound)?;
+            let thread = self.find_thread(tenant, &id).ok_or(StoreError::NotFound)?;
             if thread.holder.is_some() || !thread.queue.is_empty() {
                 return Err(StoreError::Stale);
             }
@@ -30,12 +30,12 @@ impl State {
     }
 
     /// The event that opened the suspension names the child.
-    fn threads_of_children(&self, run: &StoredRun) -> Vec<ThreadId> {
+    fn threads_of_children(&self, run: &MemoryRun) -> Vec<ThreadId> {
         let mut threads = Vec::new();
         for committed in &run.log {
             if let Fact::ToolSuspended(OpenedSuspension { held: Held::ChildRun { run: child, .. }, .. }) =
                 &committed.event.fact
-                && let Some(child) = self.run_of(&run.tenant, child)
+                && let Some(child) = self.find_run(&run.tenant, child)
             {
                 threads.push(child.thread.clone());
             }

@@ -16,56 +16,56 @@ use machine::thread::UnendedRun;
 use machine::{Control, Timestamp};
 use serde_json::Value;
 
-use super::ready::{Line, Placed, Ready};
+use super::ready::{QueueKind, QueuePosition, ReadyQueues};
 
 /// The store's own number for a run.
-pub(super) type Row = i64;
+pub(super) type RunRowId = i64;
 /// What plugins keep, by plugin and key.
 pub(super) type PluginRows = BTreeMap<(PluginName, String), StateRow>;
 
 #[derive(Debug, Default)]
-pub(super) struct State {
+pub(super) struct MemoryState {
     pub(super) tenants: BTreeMap<Tenant, TenantRows>,
-    pub(super) runs: BTreeMap<Row, StoredRun>,
-    pub(super) ready: Ready,
+    pub(super) runs: BTreeMap<RunRowId, MemoryRun>,
+    pub(super) ready: ReadyQueues,
     pub(super) revisions: BTreeMap<Digest, String>,
     pub(super) callback_keys: Option<StoredCallbackKeys>,
     pub(super) counts: StoreMetrics,
-    last_row: Row,
+    last_row: RunRowId,
     last_thread: i64,
     last_ticket: Ticket,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct TenantRows {
-    pub(super) threads: BTreeMap<ThreadId, StoredThread>,
+    pub(super) threads: BTreeMap<ThreadId, MemoryThread>,
     pub(super) threads_by_age: BTreeSet<(Timestamp, ThreadId)>,
-    pub(super) runs: BTreeMap<RunId, Row>,
+    pub(super) runs: BTreeMap<RunId, RunRowId>,
     pub(super) runs_by_age: BTreeSet<(Timestamp, RunId)>,
-    pub(super) suspensions: BTreeMap<SuspensionId, Row>,
+    pub(super) suspensions: BTreeMap<SuspensionId, RunRowId>,
     /// Suspensions that a person answers, and those among them that nobody has answered.
     pub(super) approvals_by_age: BTreeSet<(Timestamp, SuspensionId)>,
     pub(super) pending_by_age: BTreeSet<(Timestamp, SuspensionId)>,
 }
 
 #[derive(Debug)]
-pub(super) struct StoredThread {
+pub(super) struct MemoryThread {
     /// Its number, which no other thread ever has.
     pub(super) row: i64,
     pub(super) created_at: Timestamp,
     pub(super) metadata: Value,
     pub(super) head: Option<MessageId>,
-    pub(super) holder: Option<Row>,
-    pub(super) queue: Vec<Row>,
+    pub(super) holder: Option<RunRowId>,
+    pub(super) queue: Vec<RunRowId>,
     /// All its runs, ended ones too.
-    pub(super) runs: Vec<Row>,
+    pub(super) runs: Vec<RunRowId>,
     pub(super) messages: BTreeMap<MessageId, MessagePosition>,
     /// In the order in which they joined.
     pub(super) messages_in_order: Vec<MessageId>,
     /// What was posted under a key, and the run that it started.
     pub(super) posted: BTreeMap<String, (RunId, Digest)>,
     /// Frozen agents that came with its messages.
-    pub(super) brought: BTreeMap<Digest, String>,
+    pub(super) inline_agents: BTreeMap<Digest, String>,
     pub(super) calls: BTreeSet<CallId>,
     /// Those that were not revoked.
     pub(super) grants: Vec<GrantRow>,
@@ -73,7 +73,7 @@ pub(super) struct StoredThread {
 }
 
 #[derive(Debug)]
-pub(super) struct StoredRun {
+pub(super) struct MemoryRun {
     pub(super) tenant: Tenant,
     pub(super) thread: ThreadId,
     pub(super) id: RunId,
@@ -88,26 +88,26 @@ pub(super) struct StoredRun {
     pub(super) held: bool,
     pub(super) interrupt_accepted: bool,
     pub(super) decisions: BTreeMap<DecisionId, Decision>,
-    pub(super) remembered: BTreeMap<String, StoredResponse>,
-    pub(super) suspensions: BTreeMap<SuspensionId, StoredSuspension>,
+    pub(super) stored_responses: BTreeMap<String, StoredResponse>,
+    pub(super) suspensions: BTreeMap<SuspensionId, MemorySuspension>,
     pub(super) plugin_rows: PluginRows,
     /// Only where somebody asked for one.
     pub(super) begins_after: Option<MessageId>,
     pub(super) created_at: Timestamp,
     pub(super) started_at: Option<Timestamp>,
     pub(super) ended_at: Option<Timestamp>,
-    pub(super) placed: Placed,
+    pub(super) position: QueuePosition,
 }
 
 #[derive(Debug)]
-pub(super) struct StoredSuspension {
+pub(super) struct MemorySuspension {
     pub(super) opened: OpenedRow,
     /// The inbox row that answers it, until the run has heard that row.
     pub(super) answered_by: Option<Ticket>,
     pub(super) closed: Option<ClosedRow>,
 }
 
-impl StoredThread {
+impl MemoryThread {
     const fn new(row: i64, created_at: Timestamp, metadata: Value) -> Self {
         Self {
             row,
@@ -120,7 +120,7 @@ impl StoredThread {
             messages: BTreeMap::new(),
             messages_in_order: Vec::new(),
             posted: BTreeMap::new(),
-            brought: BTreeMap::new(),
+            inline_agents: BTreeMap::new(),
             calls: BTreeSet::new(),
             grants: Vec::new(),
             plugin_rows: BTreeMap::new(),
@@ -128,7 +128,7 @@ impl StoredThread {
     }
 }
 
-impl StoredRun {
+impl MemoryRun {
     pub(super) fn new(tenant: Tenant, control: Arc<Control>, created_at: Timestamp) -> Self {
         Self {
             tenant,
@@ -143,14 +143,14 @@ impl StoredRun {
             held: false,
             interrupt_accepted: false,
             decisions: BTreeMap::new(),
-            remembered: BTreeMap::new(),
+            stored_responses: BTreeMap::new(),
             suspensions: BTreeMap::new(),
             plugin_rows: BTreeMap::new(),
             begins_after: None,
             created_at,
             started_at: None,
             ended_at: None,
-            placed: Placed::default(),
+            position: QueuePosition::default(),
         }
     }
 
@@ -163,12 +163,12 @@ impl StoredRun {
     }
 
     /// The open suspension of a call.
-    pub(super) fn held_by(&self, call: &CallId) -> Option<&SuspensionId> {
+    pub(super) fn open_suspension(&self, call: &CallId) -> Option<&SuspensionId> {
         self.control.call(call)?.suspension().map(|open| &open.id)
     }
 }
 
-impl State {
+impl MemoryState {
     /// True if it is new.
     pub(super) fn put_thread(
         &mut self,
@@ -182,32 +182,38 @@ impl State {
             return false;
         }
         self.last_thread += 1;
-        rows.threads.insert(id.clone(), StoredThread::new(self.last_thread, now, metadata));
+        rows.threads.insert(id.clone(), MemoryThread::new(self.last_thread, now, metadata));
         rows.threads_by_age.insert((now, id.clone()));
         true
     }
 
     /// The holder of a thread, then those in line in the order in which they came.
-    pub(super) fn unended<'s>(&'s self, thread: &'s StoredThread) -> impl Iterator<Item = UnendedRun<'s>> {
-        self.shown(thread.holder.iter().chain(&thread.queue))
+    pub(super) fn unended<'s>(&'s self, thread: &'s MemoryThread) -> impl Iterator<Item = UnendedRun<'s>> {
+        self.as_unended(thread.holder.iter().chain(&thread.queue))
     }
 
-    pub(super) fn line<'s>(&'s self, thread: &'s StoredThread) -> impl Iterator<Item = UnendedRun<'s>> {
-        self.shown(thread.queue.iter())
+    pub(super) fn queued_runs<'s>(
+        &'s self,
+        thread: &'s MemoryThread,
+    ) -> impl Iterator<Item = UnendedRun<'s>> {
+        self.as_unended(thread.queue.iter())
     }
 
-    fn shown<'s>(&'s self, rows: impl Iterator<Item = &'s Row>) -> impl Iterator<Item = UnendedRun<'s>> {
+    fn as_unended<'s>(
+        &'s self,
+        rows: impl Iterator<Item = &'s RunRowId>,
+    ) -> impl Iterator<Item = UnendedRun<'s>> {
         rows.filter_map(|row| self.runs.get(row))
             .map(|run| UnendedRun { run: &run.id, interrupted: run.interrupt_accepted })
     }
 
-    pub(super) const fn ticket(&mut self) -> Ticket {
+    pub(super) const fn next_ticket(&mut self) -> Ticket {
         self.last_ticket += 1;
         self.last_ticket
     }
 
     /// Adds a run to a thread that exists. Nothing is in its log yet, and it is in no line.
-    pub(super) fn add_run(&mut self, run: StoredRun) -> Row {
+    pub(super) fn add_run(&mut self, run: MemoryRun) -> RunRowId {
         self.last_row += 1;
         let row = self.last_row;
         let tenant = self.tenants.entry(run.tenant.clone()).or_default();
@@ -220,21 +226,21 @@ impl State {
         row
     }
 
-    pub(super) fn row_of(&self, tenant: &Tenant, run: &RunId) -> Option<Row> {
+    pub(super) fn find_row(&self, tenant: &Tenant, run: &RunId) -> Option<RunRowId> {
         self.tenants.get(tenant)?.runs.get(run).copied()
     }
 
-    pub(super) fn run_of(&self, tenant: &Tenant, run: &RunId) -> Option<&StoredRun> {
-        self.runs.get(&self.row_of(tenant, run)?)
+    pub(super) fn find_run(&self, tenant: &Tenant, run: &RunId) -> Option<&MemoryRun> {
+        self.runs.get(&self.find_row(tenant, run)?)
     }
 
-    pub(super) fn thread_of(&self, tenant: &Tenant, thread: &ThreadId) -> Option<&StoredThread> {
+    pub(super) fn find_thread(&self, tenant: &Tenant, thread: &ThreadId) -> Option<&MemoryThread> {
         self.tenants.get(tenant)?.threads.get(thread)
     }
 
     /// What plugins keep for a run and for its thread.
-    pub(super) fn plugin_rows(&self, run: &StoredRun) -> Vec<StateRow> {
-        let thread = self.thread_of(&run.tenant, &run.thread);
+    pub(super) fn plugin_rows(&self, run: &MemoryRun) -> Vec<StateRow> {
+        let thread = self.find_thread(&run.tenant, &run.thread);
         let of_thread = thread.into_iter().flat_map(|thread| thread.plugin_rows.values());
         run.plugin_rows.values().chain(of_thread).cloned().collect()
     }
@@ -242,14 +248,14 @@ impl State {
     /// Messages that join a thread once a run that exists has started.
     pub(super) fn unstarted_messages<'s>(
         &'s self,
-        thread: &'s StoredThread,
+        thread: &'s MemoryThread,
     ) -> impl Iterator<Item = &'s MessageId> {
         let unended = thread.holder.iter().chain(&thread.queue);
         unended.filter_map(|row| self.runs.get(row)).filter_map(|run| run.control.user_message.as_ref())
     }
 
     /// The run of a lease that counts.
-    pub(super) fn leased(&self, lease: &Lease) -> Result<&StoredRun, StoreError> {
+    pub(super) fn leased(&self, lease: &Lease) -> Result<&MemoryRun, StoreError> {
         self.runs
             .get(&lease.row)
             .filter(|run| run.held && run.epoch == lease.epoch)
@@ -260,15 +266,15 @@ impl State {
     pub(super) fn leased_with_thread(
         &self,
         lease: &Lease,
-    ) -> Result<(&StoredRun, &StoredThread), StoreError> {
+    ) -> Result<(&MemoryRun, &MemoryThread), StoreError> {
         let run = self.leased(lease)?;
-        let thread = self.thread_of(&run.tenant, &run.thread).ok_or_else(|| lost_thread(run))?;
+        let thread = self.find_thread(&run.tenant, &run.thread).ok_or_else(|| missing_thread(run))?;
         Ok((run, thread))
     }
 
-    pub(super) fn load(&self, row: Row) -> Result<Loaded, StoreError> {
-        let run = self.runs.get(&row).ok_or_else(|| lost_row(row))?;
-        let thread = self.thread_of(&run.tenant, &run.thread).ok_or_else(|| lost_thread(run))?;
+    pub(super) fn load(&self, row: RunRowId) -> Result<Loaded, StoreError> {
+        let run = self.runs.get(&row).ok_or_else(|| missing_run(row))?;
+        let thread = self.find_thread(&run.tenant, &run.thread).ok_or_else(|| missing_thread(run))?;
         Ok(Loaded {
             control: (*run.control).clone(),
             inbox: run.inbox.iter().map(|(ticket, item)| (*ticket, item.clone())).collect(),
@@ -279,24 +285,24 @@ impl State {
     }
 
     /// Puts a run where a claim finds it, or takes it out of every line. Called after each change of a run.
-    pub(super) fn line_up(&mut self, row: Row, now: Timestamp) {
+    pub(super) fn update_queues(&mut self, row: RunRowId, now: Timestamp) {
         let Some(run) = self.runs.get(&row) else { return };
-        let line = if run.held || run.ended() {
-            Line::Nowhere
+        let kind = if run.held || run.ended() {
+            QueueKind::NotQueued
         } else if is_under_way(run.summary.status) || !run.inbox.is_empty() {
-            Line::Urgent
+            QueueKind::Urgent
         } else if run.summary.status == PublicRunStatus::Queued && self.holds(run, row) {
-            Line::Queued
+            QueueKind::Queued
         } else {
-            Line::Nowhere
+            QueueKind::NotQueued
         };
         let Some(run) = self.runs.get_mut(&row) else { return };
         let wake_at = if run.held || run.ended() { None } else { run.summary.wake_at };
-        self.ready.put(row, run, line, wake_at, now);
+        self.ready.put(row, run, kind, wake_at, now);
     }
 
-    fn holds(&self, run: &StoredRun, row: Row) -> bool {
-        self.thread_of(&run.tenant, &run.thread).is_some_and(|thread| thread.holder == Some(row))
+    fn holds(&self, run: &MemoryRun, row: RunRowId) -> bool {
+        self.find_thread(&run.tenant, &run.thread).is_some_and(|thread| thread.holder == Some(row))
     }
 
     pub(super) fn release(&mut self, lease: &Lease, now: Timestamp) -> Result<bool, StoreError> {
@@ -306,7 +312,7 @@ impl State {
         if let Some(run) = self.runs.get_mut(&lease.row) {
             run.held = false;
         }
-        self.line_up(lease.row, now);
+        self.update_queues(lease.row, now);
         Ok(true)
     }
 }
@@ -324,10 +330,10 @@ const fn is_under_way(status: PublicRunStatus) -> bool {
     }
 }
 
-pub(super) fn lost_row(row: Row) -> StoreError {
+pub(super) fn missing_run(row: RunRowId) -> StoreError {
     StoreFailure::Corrupt(format!("run number {row} is gone")).into()
 }
 
-pub(super) fn lost_thread(run: &StoredRun) -> StoreError {
+pub(super) fn missing_thread(run: &MemoryRun) -> StoreError {
     StoreFailure::Corrupt(format!("thread {} of run {} is gone", run.thread, run.id)).into()
 }

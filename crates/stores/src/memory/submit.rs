@@ -6,17 +6,17 @@ use machine::decision::Decision;
 use machine::id::{RunId, SuspensionId};
 use machine::inbox::{Item, SubmitContext, Verdict, judge_item};
 
-use super::state::{State, StoredRun};
+use super::state::{MemoryRun, MemoryState};
 use super::write::put_item;
 
 pub(super) fn submit(
-    state: &mut State,
+    state: &mut MemoryState,
     tenant: &Tenant,
     run: &RunId,
     item: &Item,
     now: Timestamp,
 ) -> Result<Verdict, StoreError> {
-    let row = state.row_of(tenant, run).ok_or(StoreError::NotFound)?;
+    let row = state.find_row(tenant, run).ok_or(StoreError::NotFound)?;
     let stored = state.runs.get(&row).ok_or(StoreError::NotFound)?;
     let inbox: Vec<Item> = stored.inbox.values().cloned().collect();
     let context = SubmitContext { control: &stored.control, inbox: &inbox, earlier: earlier(stored, item) };
@@ -24,7 +24,7 @@ pub(super) fn submit(
     if !verdict.is_taken() {
         return Ok(verdict);
     }
-    let answers = answers(stored, item).cloned();
+    let answers = answered_suspension(stored, item).cloned();
     let ticket = put_item(state, row, item);
     if let Some(id) = answers
         && let Some(suspension) = state.runs.get_mut(&row).and_then(|run| run.suspensions.get_mut(&id))
@@ -32,20 +32,20 @@ pub(super) fn submit(
         suspension.answered_by = ticket;
     }
     state.counts.commits += 1;
-    state.line_up(row, now);
+    state.update_queues(row, now);
     Ok(verdict)
 }
 
 /// What was decided before under the id of this decision.
-fn earlier<'s>(run: &'s StoredRun, item: &Item) -> Option<&'s Decision> {
+fn earlier<'s>(run: &'s MemoryRun, item: &Item) -> Option<&'s Decision> {
     run.decisions.get(item.decision()?.id.as_ref()?)
 }
 
 /// The suspension that a taken item answers.
-fn answers<'s>(run: &'s StoredRun, item: &'s Item) -> Option<&'s SuspensionId> {
+fn answered_suspension<'s>(run: &'s MemoryRun, item: &'s Item) -> Option<&'s SuspensionId> {
     match item {
         Item::Decision(decision) => Some(&decision.suspension),
-        Item::LateAnswer { call, .. } => run.held_by(call),
+        Item::LateAnswer { call, .. } => run.open_suspension(call),
         Item::Early { .. } | Item::Interrupt { .. } | Item::ChildEnded(_) => None,
     }
 }

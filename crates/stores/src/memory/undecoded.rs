@@ -10,16 +10,16 @@ use machine::inbox::Item;
 use machine::undecodable::{FinalCommit, HeldCall, UndecodedRun, final_commit};
 
 use super::append::append;
-use super::state::{State, StoredRun};
+use super::state::{MemoryRun, MemoryState};
 
-pub(super) fn end(state: &mut State, lease: &Lease, now: Timestamp) -> Result<Appended, StoreError> {
+pub(super) fn end(state: &mut MemoryState, lease: &Lease, now: Timestamp) -> Result<Appended, StoreError> {
     let run = state.leased(lease)?;
     if !run.interrupt_accepted {
         return Err(StoreError::Stale);
     }
     let control = (*run.control).clone();
     let FinalCommit { events, rows, deliver, control } =
-        final_commit(&plain(run, now), Some(control), &cause(run));
+        final_commit(&plain(run, now), Some(control), &interrupt_cause(run));
     let control =
         control.ok_or_else(|| StoreError::Impossible("the state does not agree with its rows".into()))?;
     let append_last = Append {
@@ -36,7 +36,7 @@ pub(super) fn end(state: &mut State, lease: &Lease, now: Timestamp) -> Result<Ap
     append(state, lease, &append_last, now)
 }
 
-fn plain(run: &StoredRun, now: Timestamp) -> UndecodedRun {
+fn plain(run: &MemoryRun, now: Timestamp) -> UndecodedRun {
     let open = run.suspensions.values().filter(|held| held.closed.is_none()).map(|held| &held.opened);
     let held = open.map(|opened| HeldCall {
         call: opened.call.clone(),
@@ -55,7 +55,7 @@ fn plain(run: &StoredRun, now: Timestamp) -> UndecodedRun {
     }
 }
 
-fn cause(run: &StoredRun) -> InterruptCause {
+fn interrupt_cause(run: &MemoryRun) -> InterruptCause {
     let causes = run.inbox.values().filter_map(|item| match item {
         Item::Interrupt { cause } => Some(cause.clone()),
         Item::Decision(_) | Item::Early { .. } | Item::ChildEnded(_) | Item::LateAnswer { .. } => None,

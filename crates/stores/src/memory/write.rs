@@ -16,21 +16,21 @@ use machine::thread::promote;
 use serde_json::Value;
 
 use super::state::{
-    Row, State, StoredRun, StoredSuspension, StoredThread, TenantRows, lost_row, lost_thread,
+    MemoryRun, MemoryState, MemorySuspension, MemoryThread, RunRowId, TenantRows, missing_run, missing_thread,
 };
 
 /// Other runs that have something to do because of it. An error means that nothing was written.
 pub(super) fn write(
-    state: &mut State,
-    row: Row,
+    state: &mut MemoryState,
+    row: RunRowId,
     append: &Append,
     now: Timestamp,
 ) -> Result<Vec<RunId>, StoreError> {
-    let run = state.runs.get_mut(&row).ok_or_else(|| lost_row(row))?;
-    let Some(tenant) = state.tenants.get_mut(&run.tenant) else { return Err(lost_thread(run)) };
-    let Some(thread) = tenant.threads.get_mut(&run.thread) else { return Err(lost_thread(run)) };
+    let run = state.runs.get_mut(&row).ok_or_else(|| missing_run(row))?;
+    let Some(tenant) = state.tenants.get_mut(&run.tenant) else { return Err(missing_thread(run)) };
+    let Some(thread) = tenant.threads.get_mut(&run.thread) else { return Err(missing_thread(run)) };
     run.version += 1;
-    hear(run, append);
+    update_inbox(run, append);
     write_log(run, append);
     write_thread(run, thread, &append.rows);
     write_suspensions(run, tenant, append);
@@ -45,24 +45,24 @@ pub(super) fn write(
         woken.extend(deliver(state, row, delivery).filter(|to| !woken.contains(to)));
     }
     state.counts.commits += 1;
-    state.line_up(row, now);
+    state.update_queues(row, now);
     for other in &woken {
-        state.line_up(*other, now);
+        state.update_queues(*other, now);
     }
     Ok(woken.iter().filter_map(|other| state.runs.get(other)).map(|other| other.id.clone()).collect())
 }
 
-fn hear(run: &mut StoredRun, append: &Append) {
+fn update_inbox(run: &mut MemoryRun, append: &Append) {
     for ticket in &append.consumed {
         run.inbox.remove(ticket);
     }
     for item in &append.accepted {
-        remember(run, item);
+        record_item(run, item);
     }
 }
 
 /// What stays known of an item, whether it goes through the inbox or not.
-pub(super) fn remember(run: &mut StoredRun, item: &Item) {
+pub(super) fn record_item(run: &mut MemoryRun, item: &Item) {
     if let Some(decision) = item.decision()
         && let Some(id) = &decision.id
     {
@@ -71,8 +71,8 @@ pub(super) fn remember(run: &mut StoredRun, item: &Item) {
     run.interrupt_accepted |= matches!(item, Item::Interrupt { .. });
 }
 
-fn write_log(run: &mut StoredRun, append: &Append) {
-    let name = checkpoint_of(&append.events);
+fn write_log(run: &mut MemoryRun, append: &Append) {
+    let name = commit_checkpoint(&append.events);
     for event in &append.events {
         let checkpoint = name.filter(|_| event.seq == append.control.seq);
         run.log.push(CommittedEvent { event: event.clone(), checkpoint });
@@ -87,11 +87,11 @@ fn write_log(run: &mut StoredRun, append: &Append) {
     run.summary = RunSummary::from_control(&run.control);
 }
 
-fn checkpoint_of(events: &[Arc<Event>]) -> Option<Checkpoint> {
+fn commit_checkpoint(events: &[Arc<Event>]) -> Option<Checkpoint> {
     (!events.is_empty()).then(|| checkpoint::from_event_iter(events.iter().map(Arc::as_ref)))
 }
 
-fn write_thread(run: &mut StoredRun, thread: &mut StoredThread, rows: &ProjectionRows) {
+fn write_thread(run: &mut MemoryRun, thread: &mut MemoryThread, rows: &ProjectionRows) {
     for message in &rows.messages {
         let place = MessagePosition { run: run.id.clone(), seq: message.seq, role: message.role };
         thread.messages.insert(message.id.clone(), place);
@@ -109,7 +109,7 @@ fn write_thread(run: &mut StoredRun, thread: &mut StoredThread, rows: &Projectio
     }
 }
 
-fn write_suspensions(run: &mut StoredRun, tenant: &mut TenantRows, append: &Append) {
+fn write_suspensions(run: &mut MemoryRun, tenant: &mut TenantRows, append: &Append) {
     let row_of_run = tenant.runs.get(&run.id).copied();
     for opened in &append.rows.opened {
         let key = (opened.at, opened.id.clone());
@@ -118,8 +118,8 @@ fn write_suspensions(run: &mut StoredRun, tenant: &mut TenantRows, append: &Appe
             tenant.pending_by_age.insert(key);
         }
         tenant.suspensions.extend(row_of_run.map(|row| (opened.id.clone(), row)));
-        let answered_by = kept_early(run, opened);
-        let suspension = StoredSuspension { opened: opened.clone(), answered_by, closed: None };
+        let answered_by = early_answer(run, opened);
+        let suspension = MemorySuspension { opened: opened.clone(), answered_by, closed: None };
         run.suspensions.insert(opened.id.clone(), suspension);
     }
     for closed in &append.rows.closed {
@@ -134,11 +134,11 @@ fn write_suspensions(run: &mut StoredRun, tenant: &mut TenantRows, append: &Appe
             suspension.closed = Some(voided.clone());
         }
     }
-    forget_heard(run, &append.consumed);
+    clear_consumed_answers(run, &append.consumed);
 }
 
 /// A decision that was given early answers the approval that opens for the very same arguments.
-fn kept_early(run: &StoredRun, opened: &OpenedRow) -> Option<Ticket> {
+fn early_answer(run: &MemoryRun, opened: &OpenedRow) -> Option<Ticket> {
     if opened.kind != SuspensionKind::Approval {
         return None;
     }
@@ -157,7 +157,7 @@ fn kept_early(run: &StoredRun, opened: &OpenedRow) -> Option<Ticket> {
 }
 
 /// What was heard and closed nothing answers nothing any more.
-fn forget_heard(run: &mut StoredRun, consumed: &[Ticket]) {
+fn clear_consumed_answers(run: &mut MemoryRun, consumed: &[Ticket]) {
     if consumed.is_empty() {
         return;
     }
@@ -172,11 +172,11 @@ fn forget_heard(run: &mut StoredRun, consumed: &[Ticket]) {
 }
 
 /// The run that holds the thread from here on, if the ended one held it and another waits in line.
-fn promote_next(state: &mut State, ended: Row) -> Option<Row> {
+fn promote_next(state: &mut MemoryState, ended: RunRowId) -> Option<RunRowId> {
     let run = state.runs.get(&ended)?;
     let (tenant, thread) = (run.tenant.clone(), run.thread.clone());
-    let line = state.line(state.thread_of(&tenant, &thread)?).filter(|one| *one.run != run.id);
-    let next = promote(line).and_then(|id| state.row_of(&tenant, id));
+    let queue = state.queued_runs(state.find_thread(&tenant, &thread)?).filter(|one| *one.run != run.id);
+    let next = promote(queue).and_then(|id| state.find_row(&tenant, id));
     let thread = state.tenants.get_mut(&tenant)?.threads.get_mut(&thread)?;
     thread.queue.retain(|row| *row != ended);
     if thread.holder != Some(ended) {
@@ -187,11 +187,16 @@ fn promote_next(state: &mut State, ended: Row) -> Option<Row> {
     next
 }
 
-fn create_child(state: &mut State, parent: Row, birth: &NewChildRun, now: Timestamp) -> Option<Row> {
+fn create_child(
+    state: &mut MemoryState,
+    parent: RunRowId,
+    birth: &NewChildRun,
+    now: Timestamp,
+) -> Option<RunRowId> {
     let tenant = state.runs.get(&parent)?.tenant.clone();
     state.put_thread(&tenant, &birth.thread, Value::Null, now);
-    let mut child = StoredRun::new(tenant.clone(), birth.control.clone(), birth.first.at);
-    let checkpoint = checkpoint_of(std::slice::from_ref(&birth.first));
+    let mut child = MemoryRun::new(tenant.clone(), birth.control.clone(), birth.first.at);
+    let checkpoint = commit_checkpoint(std::slice::from_ref(&birth.first));
     child.log.push(CommittedEvent { event: birth.first.clone(), checkpoint });
     let row = state.add_run(child);
     state.tenants.get_mut(&tenant)?.threads.get_mut(&birth.thread)?.holder = Some(row);
@@ -199,20 +204,20 @@ fn create_child(state: &mut State, parent: Row, birth: &NewChildRun, now: Timest
 }
 
 /// The receiver, unless it has ended or hears a second interrupt.
-fn deliver(state: &mut State, from: Row, delivery: &Delivery) -> Option<Row> {
+fn deliver(state: &mut MemoryState, from: RunRowId, delivery: &Delivery) -> Option<RunRowId> {
     let tenant = state.runs.get(&from)?.tenant.clone();
-    let to = state.row_of(&tenant, &delivery.to)?;
+    let to = state.find_row(&tenant, &delivery.to)?;
     put_item(state, to, &delivery.item).map(|_| to)
 }
 
 /// Puts an item into an inbox, unless the run has ended or hears a second interrupt.
-pub(super) fn put_item(state: &mut State, to: Row, item: &Item) -> Option<Ticket> {
-    let ticket = state.ticket();
+pub(super) fn put_item(state: &mut MemoryState, to: RunRowId, item: &Item) -> Option<Ticket> {
+    let ticket = state.next_ticket();
     let run = state.runs.get_mut(&to)?;
     if run.ended() || (run.interrupt_accepted && matches!(item, Item::Interrupt { .. })) {
         return None;
     }
-    remember(run, item);
+    record_item(run, item);
     run.inbox.insert(ticket, item.clone());
     run.version += 1;
     Some(ticket)

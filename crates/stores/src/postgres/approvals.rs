@@ -10,19 +10,19 @@ use machine::projection_rows::ApprovalStatus;
 use tokio_postgres::Row;
 
 use super::connection::{Connections, Parameters};
-use super::stored_run::event_in;
-use super::text::{kept, told};
-use super::trouble::Stop;
-use crate::page::{Asked, Place};
-use crate::words::{approval_status_of, kind_of, number, timestamp, unsigned};
+use super::errors::PostgresError;
+use super::nul_escape::{escape, unescape};
+use super::stored_run::parse_event_in;
+use crate::columns::{parse_approval_status, parse_suspension_kind, timestamp, to_i64, to_u64};
+use crate::page::{PagePosition, PageRequest};
 
 pub(super) async fn suspension(
     connections: &Connections,
     tenant: &Tenant,
     id: &SuspensionId,
-) -> Result<Option<SuspensionView>, Stop> {
+) -> Result<Option<SuspensionView>, PostgresError> {
     let sql = "SELECT * FROM suspensions_shown WHERE tenant = $1 AND id = $2";
-    let found = views(connections, tenant, sql, &[&kept(tenant.as_str()), &kept(id.as_str())]).await?;
+    let found = views(connections, tenant, sql, &[&escape(tenant.as_str()), &escape(id.as_str())]).await?;
     Ok(found.into_iter().next())
 }
 
@@ -32,17 +32,17 @@ pub(super) async fn approvals(
     tenant: &Tenant,
     filter: &ApprovalFilter,
     page: &Page,
-) -> Result<Listed<SuspensionView>, Stop> {
-    let asked = Asked::of(page)?;
-    let mut behind = asked.behind.clone().unwrap_or_else(Place::oldest);
+) -> Result<Listed<SuspensionView>, PostgresError> {
+    let request = PageRequest::from_page(page)?;
+    let mut after = request.after.clone().unwrap_or_else(PagePosition::start_oldest_first);
     let mut found = Vec::new();
     loop {
-        let rows = candidates(connections, tenant, filter, &behind, asked.row_count()).await?;
-        let is_last = rows.len() <= asked.limit;
-        behind = rows.last().map_or(behind, place);
+        let rows = candidates(connections, tenant, filter, &after, request.row_count()).await?;
+        let is_last = rows.len() <= request.limit;
+        after = rows.last().map_or(after, position);
         found.extend(rows.into_iter().filter(|view| filter.matches(view)));
-        if is_last || found.len() > asked.limit {
-            return Ok(asked.listed(found, place));
+        if is_last || found.len() > request.limit {
+            return Ok(request.page_of(found, position));
         }
     }
 }
@@ -53,22 +53,22 @@ async fn candidates(
     connections: &Connections,
     tenant: &Tenant,
     filter: &ApprovalFilter,
-    behind: &Place,
+    after: &PagePosition,
     count: i64,
-) -> Result<Vec<SuspensionView>, Stop> {
-    let (tenant_there, after_id) = (kept(tenant.as_str()), kept(&behind.id));
-    let run = filter.run.as_ref().map(|run| kept(run.as_str()));
-    let thread = filter.thread.as_ref().map(|thread| kept(thread.as_str()));
+) -> Result<Vec<SuspensionView>, PostgresError> {
+    let (tenant_there, after_id) = (escape(tenant.as_str()), escape(&after.id));
+    let run = filter.run.as_ref().map(|run| escape(run.as_str()));
+    let thread = filter.thread.as_ref().map(|thread| escape(thread.as_str()));
     let unheard = filter.status != Some(ApprovalStatus::Pending);
     let asked_for = |one: &ApprovalStatus| filter.status.is_none_or(|asked| asked == *one);
     if run.is_some() || thread.is_some() {
         let asked_for = ApprovalStatus::ALL.into_iter().filter(asked_for);
         let statuses: Vec<&str> = asked_for.map(ApprovalStatus::as_str).collect();
-        let changed_after = number(filter.changed_after);
+        let changed_after = to_i64(filter.changed_after);
         let parameters: Parameters<'_> = &[
             &tenant_there,
             &statuses,
-            &behind.at,
+            &after.at,
             &after_id,
             &count,
             &run,
@@ -84,12 +84,12 @@ async fn candidates(
         .into_iter()
         .filter(|one| unheard && (*one == ApprovalStatus::Pending || asked_for(one)));
     let rest: Vec<&str> = rest.map(ApprovalStatus::as_str).collect();
-    let parameters: Parameters<'_> = &[&tenant_there, &rest, &behind.at, &after_id, &count, &pending];
+    let parameters: Parameters<'_> = &[&tenant_there, &rest, &after.at, &after_id, &count, &pending];
     views(connections, tenant, include_str!("sql/approvals_oldest.sql"), parameters).await
 }
 
-fn place(view: &SuspensionView) -> Place {
-    Place::new(view.created_at, view.id.as_str())
+fn position(view: &SuspensionView) -> PagePosition {
+    PagePosition::new(view.created_at, view.id.as_str())
 }
 
 async fn views(
@@ -97,20 +97,20 @@ async fn views(
     tenant: &Tenant,
     sql: &str,
     parameters: Parameters<'_>,
-) -> Result<Vec<SuspensionView>, Stop> {
+) -> Result<Vec<SuspensionView>, PostgresError> {
     connections.read(sql, parameters).await?.iter().map(|row| view(tenant, row)).collect()
 }
 
 /// A row of `suspensions_shown`.
-fn view(tenant: &Tenant, row: &Row) -> Result<SuspensionView, Stop> {
-    let text = |name: &str| row.try_get::<_, Option<String>>(name).map(|text| text.map(told));
-    let name = |column: &str| row.try_get::<_, String>(column).map(told);
+fn view(tenant: &Tenant, row: &Row) -> Result<SuspensionView, PostgresError> {
+    let text = |name: &str| row.try_get::<_, Option<String>>(name).map(|text| text.map(unescape));
+    let name = |column: &str| row.try_get::<_, String>(column).map(unescape);
     let (run, agent) = (RunId::from(name("run_id")?), AgentName::from(name("agent")?));
     let call = CallId::from(name("call")?);
-    let seq = unsigned(row.try_get("seq")?);
+    let seq = to_u64(row.try_get("seq")?);
     let opened = match (row.try_get::<_, Option<&str>>("body")?, row.try_get::<_, Option<i64>>("first_seq")?)
     {
-        (Some(body), Some(first)) => event_in(body, unsigned(first), seq).ok().and_then(opening),
+        (Some(body), Some(first)) => parse_event_in(body, to_u64(first), seq).ok().and_then(opening),
         (Some(_) | None, _) => None,
     };
     let (step, opened) = opened.map_or((0, None), |(step, opened)| (step, Some(Arc::new(opened))));
@@ -124,14 +124,14 @@ fn view(tenant: &Tenant, row: &Row) -> Result<SuspensionView, Stop> {
         agent,
         call,
         step,
-        kind: kind_of(row.try_get("kind")?)?,
-        status: approval_status_of(row.try_get("status")?)?,
+        kind: parse_suspension_kind(row.try_get("kind")?)?,
+        status: parse_approval_status(row.try_get("status")?)?,
         answered: false,
         edited: None,
         opened,
         answer_is_unreadable: false,
         opened_seq: seq,
-        closed_seq: row.try_get::<_, Option<i64>>("closed_seq")?.map(unsigned),
+        closed_seq: row.try_get::<_, Option<i64>>("closed_seq")?.map(to_u64),
         created_at: timestamp(row.try_get("created_at")?),
         decided_at: row.try_get::<_, Option<i64>>("decided_at")?.map(timestamp),
         decided_by: text("decided_by")?.map(Principal::from),
@@ -155,13 +155,13 @@ fn opening(event: Event) -> Option<(u32, OpenedSuspension)> {
 }
 
 /// From the run that a person started, as far as its ancestors are stored.
-fn above(row: &Row) -> Result<Vec<PathEntry>, Stop> {
+fn above(row: &Row) -> Result<Vec<PathEntry>, PostgresError> {
     let names = |column: &str| row.try_get::<_, Vec<String>>(column);
     let (runs, agents, calls) = (names("above_runs")?, names("above_agents")?, names("above_calls")?);
     let entries = runs.into_iter().zip(agents).zip(calls).map(|((run, agent), call)| PathEntry {
-        run: RunId::from(told(run)),
-        agent: AgentName::from(told(agent)),
-        call: CallId::from(told(call)),
+        run: RunId::from(unescape(run)),
+        agent: AgentName::from(unescape(agent)),
+        call: CallId::from(unescape(call)),
     });
     Ok(entries.collect())
 }

@@ -8,18 +8,18 @@ use std::time::{Duration, Instant};
 use engine::BoxFuture;
 use machine::Timestamp;
 
-use crate::words::{millis, timestamp};
+use crate::columns::{millis, timestamp};
 
 /// Says what time it is, in place of the database.
-pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
+pub type PostgresClockFn = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
 /// The clock that judges leases and due times, as an engine can follow it.
 #[derive(Clone)]
-pub(super) struct DatabaseClock(Arc<Times>);
+pub(super) struct DatabaseClock(Arc<ClockState>);
 
-struct Times {
-    given: Option<Clock>,
-    told: Mutex<Told>,
+struct ClockState {
+    source: Option<PostgresClockFn>,
+    time: Mutex<DatabaseTime>,
     /// Nobody sees time go back.
     last: AtomicU64,
 }
@@ -27,19 +27,19 @@ struct Times {
 /// What the database said, and what was shown at that moment, if that was more: then time goes on at half its speed
 /// until the database has caught up. A clock that was set back stops nobody.
 #[derive(Clone, Copy)]
-struct Told {
+struct DatabaseTime {
     at: Instant,
     database_ms: u64,
     shown_ms: u64,
 }
 
-impl Told {
+impl DatabaseTime {
     fn now(self, at: Instant) -> u64 {
         let since = u64::try_from(at.saturating_duration_since(self.at).as_millis()).unwrap_or(u64::MAX);
         self.database_ms.saturating_add(since).max(self.shown_ms.saturating_add(since / 2))
     }
 
-    fn hear(self, at: Instant, database_ms: u64) -> Self {
+    fn update(self, at: Instant, database_ms: u64) -> Self {
         Self { at, database_ms, shown_ms: self.now(at) }
     }
 }
@@ -51,29 +51,29 @@ impl fmt::Debug for DatabaseClock {
 }
 
 impl DatabaseClock {
-    pub(super) fn new(given: Option<Clock>) -> Self {
-        let told = Mutex::new(Told { at: Instant::now(), database_ms: 0, shown_ms: 0 });
-        Self(Arc::new(Times { given, told, last: AtomicU64::new(0) }))
+    pub(super) fn new(source: Option<PostgresClockFn>) -> Self {
+        let time = Mutex::new(DatabaseTime { at: Instant::now(), database_ms: 0, shown_ms: 0 });
+        Self(Arc::new(ClockState { source, time, last: AtomicU64::new(0) }))
     }
 
     /// What a statement is told the time is; none where the database's own counts.
-    pub(super) fn given(&self) -> Option<i64> {
-        self.0.given.as_ref().map(|clock| millis(clock()))
+    pub(super) fn override_ms(&self) -> Option<i64> {
+        self.0.source.as_ref().map(|clock| millis(clock()))
     }
 
-    pub(super) fn hear(&self, database_ms: i64) {
-        let mut told = self.0.told.lock().unwrap_or_else(PoisonError::into_inner);
-        *told = told.hear(Instant::now(), timestamp(database_ms).0);
+    pub(super) fn update(&self, database_ms: i64) {
+        let mut time = self.0.time.lock().unwrap_or_else(PoisonError::into_inner);
+        *time = time.update(Instant::now(), timestamp(database_ms).0);
     }
 }
 
 impl engine::clock::Clock for DatabaseClock {
     fn now(&self) -> Timestamp {
-        if let Some(clock) = &self.0.given {
+        if let Some(clock) = &self.0.source {
             return clock();
         }
-        let told = *self.0.told.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = told.now(Instant::now());
+        let time = *self.0.time.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = time.now(Instant::now());
         Timestamp(self.0.last.fetch_max(now, Ordering::Relaxed).max(now))
     }
 
@@ -97,15 +97,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_clock_that_is_set_back_slows_down_and_never_stands_still() {
+    fn a_clock_that_is_set_back_slows_down_and_never_stops() {
         let began = Instant::now();
         let after = |seconds| began + Duration::from_secs(seconds);
-        let told = Told { at: began, database_ms: 60_000, shown_ms: 0 };
-        assert_eq!(told.now(after(1)), 61_000);
-        let told = told.hear(after(1), 31_000);
-        assert_eq!([1, 3, 5].map(|seconds| told.now(after(seconds))), [61_000, 62_000, 63_000]);
-        assert_eq!(told.now(after(61)), 91_000, "the database has caught up");
-        let told = told.hear(after(61), 91_000);
-        assert_eq!(told.now(after(62)), 92_000);
+        let time = DatabaseTime { at: began, database_ms: 60_000, shown_ms: 0 };
+        assert_eq!(time.now(after(1)), 61_000);
+        let time = time.update(after(1), 31_000);
+        assert_eq!([1, 3, 5].map(|seconds| time.now(after(seconds))), [61_000, 62_000, 63_000]);
+        assert_eq!(time.now(after(61)), 91_000, "the database has caught up");
+        let time = time.update(after(61), 91_000);
+        assert_eq!(time.now(after(62)), 92_000);
     }
 }

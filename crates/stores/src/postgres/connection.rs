@@ -15,12 +15,14 @@ use tokio::task::JoinHandle;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Config, Row};
 
-use super::Settings;
-use super::servers::{NotConnected, Opened, Servers};
+use super::PostgresSettings;
+use super::errors::{
+    PostgresError, PostgresOpenError, is_connection_lost, is_retryable, is_unprepared, unavailable,
+};
+use super::servers::{NotConnected, OpenConnection, Servers};
 use super::tls::{self, Tls};
-use super::trouble::{OpenFailed, Stop, is_lost, is_unprepared, is_worth_repeating, unavailable};
-use crate::lane::{Awaited, Errand, Lane};
-use crate::troublesome::Troublesome;
+use crate::failure_counters::FailureCounters;
+use crate::read_permits::{PendingRead, PermittedRead, ReadPermits};
 
 /// Tries of what two transactions stood in each other's way for.
 const REPEAT_COUNT_MAX: u32 = 8;
@@ -36,7 +38,7 @@ const KEEP_ALIVE_AFTER: Duration = Duration::from_secs(10);
 
 /// What a statement does decides what may be done when its answer is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Does {
+pub(super) enum StatementKind {
     /// Asked once more on another connection.
     Read,
     /// It may be stored all the same: whoever asked finds out.
@@ -53,26 +55,26 @@ pub(super) struct Address {
 }
 
 impl Address {
-    pub(super) fn new(address: &str, settings: &Settings) -> Result<Self, OpenFailed> {
-        let (address, asked) = tls::split(address);
+    pub(super) fn new(address: &str, settings: &PostgresSettings) -> Result<Self, PostgresOpenError> {
+        let (address, options) = tls::split_tls_options(address);
         let mut config = config(&address, settings)?;
-        let tls = Tls::new(&mut config, &asked)?;
-        Ok(Self { servers: Servers::of(&config)?, tls })
+        let tls = Tls::new(&mut config, &options)?;
+        Ok(Self { servers: Servers::from_config(&config)?, tls })
     }
 
     /// To whichever of its servers takes us, within so long for all of them together.
-    pub(super) async fn connect(&self, within: Duration) -> Result<Opened, NotConnected> {
+    pub(super) async fn connect(&self, within: Duration) -> Result<OpenConnection, NotConnected> {
         self.servers.connect(&self.tls, within).await
     }
 }
 
 /// How the pool opens its connections.
-struct Opens {
+struct PoolConnector {
     address: Address,
     within: Duration,
 }
 
-impl Connect for Opens {
+impl Connect for PoolConnector {
     fn connect(
         &self,
         _: &Config,
@@ -83,7 +85,7 @@ impl Connect for Opens {
                 Ok(opened) => opened,
                 Err(NotConnected::Refused(error)) => return Err(error),
                 // No error of the client says so; the pool does, whose time for this is over with it.
-                Err(NotConnected::Silent(_)) => return std::future::pending().await,
+                Err(NotConnected::TimedOut(_)) => return std::future::pending().await,
             };
             let traffic = tokio::spawn(async move {
                 if let Err(error) = connection.await {
@@ -96,12 +98,12 @@ impl Connect for Opens {
 }
 
 /// With what every session of ours needs.
-fn config(address: &str, settings: &Settings) -> Result<Config, OpenFailed> {
-    let mut config = Config::from_str(address).map_err(|why| OpenFailed::Address(why.to_string()))?;
+fn config(address: &str, settings: &PostgresSettings) -> Result<Config, PostgresOpenError> {
+    let mut config = Config::from_str(address).map_err(|why| PostgresOpenError::Address(why.to_string()))?;
     let schema = &settings.schema;
     let plain = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '_';
     if schema.is_empty() || schema.len() > SCHEMA_BYTES_MAX || !schema.chars().all(plain) {
-        return Err(OpenFailed::Schema(schema.clone()));
+        return Err(PostgresOpenError::Schema(schema.clone()));
     }
     // A session that waits within a transaction holds locks: none of ours ever does, for longer than this.
     let ours = format!(
@@ -127,25 +129,25 @@ pub(super) struct Connections {
     count_max: usize,
     wait_max: Duration,
     pub(super) answer_timeout: Duration,
-    pub(super) written: Written,
+    pub(super) write_metrics: WriteMetrics,
     /// Lists are for people, who can wait.
-    pub(super) lists: Lane,
+    pub(super) lists: ReadPermits,
     /// Logs are what workers and streams go on with: they never wait for a list.
-    pub(super) logs: Lane,
+    pub(super) logs: ReadPermits,
 }
 
 /// What writing takes, and what is in its way.
 #[derive(Default)]
-pub(super) struct Written {
+pub(super) struct WriteMetrics {
     pub(super) sync_us: Histogram,
-    pub(super) troubles: Troublesome,
+    pub(super) failures: FailureCounters,
 }
 
 impl Connections {
-    pub(super) fn new(address: Address, settings: &Settings) -> Result<Self, OpenFailed> {
+    pub(super) fn new(address: Address, settings: &PostgresSettings) -> Result<Self, PostgresOpenError> {
         let recycling_method = RecyclingMethod::Fast;
-        let opens = Opens { address, within: settings.connection_wait_max };
-        let connections = Manager::from_connect(Config::new(), opens, ManagerConfig { recycling_method });
+        let connector = PoolConnector { address, within: settings.connection_wait_max };
+        let connections = Manager::from_connect(Config::new(), connector, ManagerConfig { recycling_method });
         let pool = Pool::builder(connections)
             .max_size(settings.connection_count_max)
             // Those that were used last have their plans at hand.
@@ -155,109 +157,123 @@ impl Connections {
             .recycle_timeout(Some(settings.connection_wait_max))
             .runtime(Runtime::Tokio1)
             .post_create(Hook::async_fn(|client, _| {
-                Box::pin(async move { client.batch_execute(DURABLE).await.map_err(HookError::Backend) })
+                Box::pin(async move {
+                    client.batch_execute(REQUIRE_DURABLE_COMMIT).await.map_err(HookError::Backend)
+                })
             }))
             .build()
-            .map_err(|why| OpenFailed::Address(why.to_string()))?;
+            .map_err(|why| PostgresOpenError::Address(why.to_string()))?;
         Ok(Self {
             pool,
             count_max: settings.connection_count_max,
             wait_max: settings.connection_wait_max,
             answer_timeout: settings.answer_timeout,
-            written: Written::default(),
-            lists: Lane::new(lane_count(settings.connection_count_max)),
-            logs: Lane::new(lane_count(settings.connection_count_max)),
+            write_metrics: WriteMetrics::default(),
+            lists: ReadPermits::new(slow_read_count(settings.connection_count_max)),
+            logs: ReadPermits::new(slow_read_count(settings.connection_count_max)),
         })
     }
 
     /// One statement, which is one transaction.
-    pub(super) async fn ask(
+    pub(super) async fn query(
         &self,
-        does: Does,
+        kind: StatementKind,
         sql: &str,
         parameters: Parameters<'_>,
-    ) -> Result<Vec<Row>, Stop> {
+    ) -> Result<Vec<Row>, PostgresError> {
         let began = Instant::now();
-        let asked = self.ask_patiently(does, sql, parameters).await.map_err(|Stop(refused)| refused);
-        self.written.troubles.heard(&asked);
-        if does == Does::Write && asked.is_ok() {
-            self.written.sync_us.record(u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX));
+        let asked =
+            self.query_with_retries(kind, sql, parameters).await.map_err(|PostgresError(refused)| refused);
+        self.write_metrics.failures.count_result(&asked);
+        if kind == StatementKind::Write && asked.is_ok() {
+            self.write_metrics.sync_us.record(u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX));
         }
         Ok(asked?)
     }
 
-    async fn ask_patiently(
+    async fn query_with_retries(
         &self,
-        does: Does,
+        kind: StatementKind,
         sql: &str,
         parameters: Parameters<'_>,
-    ) -> Result<Vec<Row>, Stop> {
-        let mut asked_again = false;
+    ) -> Result<Vec<Row>, PostgresError> {
+        let mut retried = false;
         let mut repeats = 0;
         loop {
             let client = self.client().await?;
-            let failed = match self.ask_once(&client, sql, parameters).await {
+            let failed = match self.query_once(&client, sql, parameters).await {
                 Ok(rows) => return Ok(rows),
                 Err(failed) => failed,
             };
             match failed {
-                Failed::Unanswered if does == Does::Read && !asked_again => {
+                QueryFailure::Unanswered if kind == StatementKind::Read && !retried => {
                     discard(client);
-                    asked_again = true;
+                    retried = true;
                 }
-                Failed::Unanswered => {
+                QueryFailure::Unanswered => {
                     discard(client);
                     let waited = self.answer_timeout.as_secs_f32();
                     return Err(unavailable(format!("the database did not answer within {waited} s")));
                 }
-                Failed::NotSent(error) | Failed::Told(error) if is_worth_repeating(&error) => {
+                QueryFailure::NotSent(error) | QueryFailure::Answered(error) if is_retryable(&error) => {
                     repeats += 1;
                     if repeats >= REPEAT_COUNT_MAX {
                         return Err(error.into());
                     }
                 }
-                Failed::NotSent(error) if is_lost(&error) && !asked_again => {
+                QueryFailure::NotSent(error) if is_connection_lost(&error) && !retried => {
                     discard(client);
-                    asked_again = true;
+                    retried = true;
                 }
-                Failed::Told(error) if is_unprepared(&error) && !asked_again => {
+                QueryFailure::Answered(error) if is_unprepared(&error) && !retried => {
                     discard(client);
-                    asked_again = true;
+                    retried = true;
                 }
-                Failed::Told(error) if is_lost(&error) => {
+                QueryFailure::Answered(error) if is_connection_lost(&error) => {
                     discard(client);
-                    if does == Does::Write || asked_again {
+                    if kind == StatementKind::Write || retried {
                         return Err(error.into());
                     }
-                    asked_again = true;
+                    retried = true;
                 }
-                Failed::NotSent(error) | Failed::Told(error) => return Err(error.into()),
+                QueryFailure::NotSent(error) | QueryFailure::Answered(error) => return Err(error.into()),
             }
         }
     }
 
-    pub(super) async fn read(&self, sql: &str, parameters: Parameters<'_>) -> Result<Vec<Row>, Stop> {
-        self.ask(Does::Read, sql, parameters).await
+    pub(super) async fn read(
+        &self,
+        sql: &str,
+        parameters: Parameters<'_>,
+    ) -> Result<Vec<Row>, PostgresError> {
+        self.query(StatementKind::Read, sql, parameters).await
     }
 
-    pub(super) async fn write_one(&self, sql: &str, parameters: Parameters<'_>) -> Result<Row, Stop> {
-        let rows = self.ask(Does::Write, sql, parameters).await?;
+    pub(super) async fn write_one(
+        &self,
+        sql: &str,
+        parameters: Parameters<'_>,
+    ) -> Result<Row, PostgresError> {
+        let rows = self.query(StatementKind::Write, sql, parameters).await?;
         rows.into_iter().next().ok_or_else(|| unavailable("the database answered nothing"))
     }
 
     /// A place in a lane, waited for as long as for a connection.
-    pub(super) async fn enter<T>(&self, lane: &Lane) -> Result<(Errand<T>, Awaited<T>), StoreError> {
-        let entered = tokio::time::timeout(self.wait_max, lane.enter()).await;
-        let entered = entered.unwrap_or_else(|_| {
+    pub(super) async fn acquire_read<T>(
+        &self,
+        permits: &ReadPermits,
+    ) -> Result<(PermittedRead<T>, PendingRead<T>), StoreError> {
+        let acquired = tokio::time::timeout(self.wait_max, permits.acquire()).await;
+        let acquired = acquired.unwrap_or_else(|_| {
             let waited = self.wait_max.as_secs_f32();
             let why = format!("no connection for reads like this one became free within {waited} s");
             Err(StoreFailure::Unavailable(why).into())
         });
-        self.written.troubles.heard(&entered);
-        entered
+        self.write_metrics.failures.count_result(&acquired);
+        acquired
     }
 
-    pub(super) async fn client(&self) -> Result<Object, Stop> {
+    pub(super) async fn client(&self) -> Result<Object, PostgresError> {
         self.pool.get().await.map_err(|error| match error {
             PoolError::Backend(error) => error.into(),
             PoolError::Timeout(TimeoutType::Create) => {
@@ -274,32 +290,32 @@ impl Connections {
         })
     }
 
-    async fn ask_once(
+    async fn query_once(
         &self,
         client: &Object,
         sql: &str,
         parameters: Parameters<'_>,
-    ) -> Result<Vec<Row>, Failed> {
+    ) -> Result<Vec<Row>, QueryFailure> {
         let answered = async {
-            let statement = client.prepare_cached(sql).await.map_err(Failed::NotSent)?;
-            client.query(&statement, parameters).await.map_err(Failed::Told)
+            let statement = client.prepare_cached(sql).await.map_err(QueryFailure::NotSent)?;
+            client.query(&statement, parameters).await.map_err(QueryFailure::Answered)
         };
-        tokio::time::timeout(self.answer_timeout, answered).await.unwrap_or(Err(Failed::Unanswered))
+        tokio::time::timeout(self.answer_timeout, answered).await.unwrap_or(Err(QueryFailure::Unanswered))
     }
 }
 
 /// Lists and logs together have at most half of the connections, if there are four: the other half commits.
-fn lane_count(connection_count_max: usize) -> usize {
+fn slow_read_count(connection_count_max: usize) -> usize {
     (connection_count_max / 4).max(1)
 }
 
 /// An answer of ours is worth nothing if the server says "done" before its disk does.
-pub(super) const DURABLE: &str = "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'";
+pub(super) const REQUIRE_DURABLE_COMMIT: &str = "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'";
 
-enum Failed {
+enum QueryFailure {
     /// The statement was not even sent.
     NotSent(tokio_postgres::Error),
-    Told(tokio_postgres::Error),
+    Answered(tokio_postgres::Error),
     Unanswered,
 }
 

@@ -7,33 +7,33 @@ use machine::grant::Grant;
 use machine::id::{GrantId, ThreadId, ToolName};
 use tokio_postgres::Row;
 
-use super::Shared;
+use super::PostgresShared;
 use super::connection::{Connections, Parameters};
-use super::text::{kept, told};
-use super::trouble::{Stop, corrupt};
+use super::errors::{PostgresError, corrupt};
+use super::nul_escape::{escape, unescape};
+use crate::columns::{timestamp, to_i64};
 use crate::grants::GrantColumns;
-use crate::page::{Asked, Place};
-use crate::words::{number, timestamp};
+use crate::page::{PagePosition, PageRequest};
 
-impl Shared {
+impl PostgresShared {
     pub(super) async fn set_auto_approve(
         &self,
         tenant: &Tenant,
         thread: &ThreadId,
         given: Option<&AutoApproval>,
-    ) -> Result<(), Stop> {
-        let (tenant, thread) = (kept(tenant.as_str()), kept(thread.as_str()));
-        let id = given.map(|given| kept(given.id.as_str()));
-        let by = given.map(|given| kept(given.by.as_str()));
+    ) -> Result<(), PostgresError> {
+        let (tenant, thread) = (escape(tenant.as_str()), escape(thread.as_str()));
+        let id = given.map(|given| escape(given.id.as_str()));
+        let by = given.map(|given| escape(given.by.as_str()));
         let sql = "SELECT set_auto_approve($1, $2, $3, $4, $5)";
-        let rows = self.change(sql, &[&tenant, &thread, &id, &by, &self.clock.given()]).await?;
+        let rows = self.change(sql, &[&tenant, &thread, &id, &by, &self.clock.override_ms()]).await?;
         let row = rows.first().ok_or_else(|| corrupt("set_auto_approve returned no row"))?;
         if row.try_get(0)? { Ok(()) } else { Err(StoreError::NotFound.into()) }
     }
 
-    pub(super) async fn revoke_grant(&self, tenant: &Tenant, id: &GrantId) -> Result<(), Stop> {
+    pub(super) async fn revoke_grant(&self, tenant: &Tenant, id: &GrantId) -> Result<(), PostgresError> {
         let sql = include_str!("sql/grant_revoke.sql");
-        let rows = self.change(sql, &[&kept(tenant.as_str()), &kept(id.as_str())]).await?;
+        let rows = self.change(sql, &[&escape(tenant.as_str()), &escape(id.as_str())]).await?;
         if rows.is_empty() { Err(StoreError::NotFound.into()) } else { Ok(()) }
     }
 }
@@ -42,20 +42,20 @@ pub(super) async fn for_tool(
     connections: &Connections,
     lease: &Lease,
     tool: &ToolName,
-) -> Result<Vec<Grant>, Stop> {
+) -> Result<Vec<Grant>, PostgresError> {
     let sql = include_str!("sql/grants_for_tool.sql");
-    let count = number(GRANTS_READ_MAX as u64);
-    let rows = connections.read(sql, &[&lease.row, &kept(tool.as_str()), &count]).await?;
-    rows.iter().map(|row| Ok(columns(row)?.shown()?.0)).collect()
+    let count = to_i64(GRANTS_READ_MAX as u64);
+    let rows = connections.read(sql, &[&lease.row, &escape(tool.as_str()), &count]).await?;
+    rows.iter().map(|row| Ok(columns(row)?.into_effective_grant()?.0)).collect()
 }
 
 pub(super) async fn one(
     connections: &Connections,
     tenant: &Tenant,
     id: &GrantId,
-) -> Result<Option<GrantView>, Stop> {
+) -> Result<Option<GrantView>, PostgresError> {
     let sql = include_str!("sql/grant_by_id.sql");
-    let rows = connections.read(sql, &[&kept(tenant.as_str()), &kept(id.as_str())]).await?;
+    let rows = connections.read(sql, &[&escape(tenant.as_str()), &escape(id.as_str())]).await?;
     rows.first().map(view).transpose()
 }
 
@@ -65,33 +65,33 @@ pub(super) async fn list(
     tenant: &Tenant,
     filter: &GrantFilter,
     page: &Page,
-) -> Result<Listed<GrantView>, Stop> {
-    let asked = Asked::of(page)?;
-    let behind = asked.behind.clone().unwrap_or_else(Place::newest);
-    let by = filter.by.as_ref().map(|by| kept(by.as_str()));
+) -> Result<Listed<GrantView>, PostgresError> {
+    let request = PageRequest::from_page(page)?;
+    let after = request.after.clone().unwrap_or_else(PagePosition::start_newest_first);
+    let by = filter.by.as_ref().map(|by| escape(by.as_str()));
     let parameters: Parameters<'_> =
-        &[&kept(tenant.as_str()), &behind.at, &kept(&behind.id), &asked.row_count(), &by];
+        &[&escape(tenant.as_str()), &after.at, &escape(&after.id), &request.row_count(), &by];
     let rows = connections.read(include_str!("sql/grants_newest.sql"), parameters).await?;
-    let views = rows.iter().map(view).collect::<Result<Vec<_>, Stop>>()?;
-    Ok(asked.listed(views, |view| Place::new(view.since, view.grant.id.as_str())))
+    let views = rows.iter().map(view).collect::<Result<Vec<_>, PostgresError>>()?;
+    Ok(request.page_of(views, |view| PagePosition::new(view.since, view.grant.id.as_str())))
 }
 
-fn view(row: &Row) -> Result<GrantView, Stop> {
-    let (grant, is_unreadable) = columns(row)?.shown()?;
+fn view(row: &Row) -> Result<GrantView, PostgresError> {
+    let (grant, is_unreadable) = columns(row)?.into_effective_grant()?;
     Ok(GrantView {
         grant,
         is_unreadable,
-        thread: ThreadId::from(told(row.try_get(7)?)),
+        thread: ThreadId::from(unescape(row.try_get(7)?)),
         since: timestamp(row.try_get(6)?),
     })
 }
 
 /// The first six columns.
 pub(super) fn columns(row: &Row) -> Result<GrantColumns, tokio_postgres::Error> {
-    let text = |column: usize| row.try_get::<_, Option<String>>(column).map(|text| text.map(told));
+    let text = |column: usize| row.try_get::<_, Option<String>>(column).map(|text| text.map(unescape));
     Ok(GrantColumns {
-        id: told(row.try_get(0)?),
-        given_by: told(row.try_get(1)?),
+        id: unescape(row.try_get(0)?),
+        given_by: unescape(row.try_get(1)?),
         tool: text(2)?,
         agent: text(3)?,
         definition: row.try_get(4)?,

@@ -6,18 +6,18 @@ use engine::store::{STORED_RESPONSES_MAX, StoreError, StoredResponse, Tenant, to
 use machine::id::{Digest, RunId, ThreadId};
 use tokio_postgres::Row;
 
-use super::Shared;
+use super::PostgresShared;
 use super::connection::Connections;
-use super::text::{kept, told};
-use super::trouble::{Stop, corrupt};
-use crate::words::{digest, number};
+use super::errors::{PostgresError, corrupt};
+use super::nul_escape::{escape, unescape};
+use crate::columns::{digest, to_i64};
 
-impl Shared {
+impl PostgresShared {
     /// What is kept: of the current ones the first.
     pub(super) async fn callback_keys(
         &self,
         drawn: Option<CallbackKey>,
-    ) -> Result<Option<StoredCallbackKeys>, Stop> {
+    ) -> Result<Option<StoredCallbackKeys>, PostgresError> {
         if let Some(drawn) = drawn {
             let sql = "INSERT INTO callback_key (the_only, key) VALUES (true, $1) ON CONFLICT DO NOTHING";
             self.change(sql, &[&drawn.as_bytes().as_slice()]).await?;
@@ -37,7 +37,7 @@ impl Shared {
         }))
     }
 
-    pub(super) async fn rotate_callback_key(&self, drawn: CallbackKey) -> Result<KeyRotation, Stop> {
+    pub(super) async fn rotate_callback_key(&self, drawn: CallbackKey) -> Result<KeyRotation, PostgresError> {
         let sql = "UPDATE callback_key SET previous = key, key = $1 WHERE previous IS NULL RETURNING true";
         if !self.change(sql, &[&drawn.as_bytes().as_slice()]).await?.is_empty() {
             return Ok(KeyRotation::Rotated);
@@ -48,7 +48,7 @@ impl Shared {
         })
     }
 
-    pub(super) async fn remove_callback_keys(&self, which: KeysToRemove) -> Result<bool, Stop> {
+    pub(super) async fn remove_callback_keys(&self, which: KeysToRemove) -> Result<bool, PostgresError> {
         let sql = match which {
             KeysToRemove::All => "DELETE FROM callback_key RETURNING true",
             KeysToRemove::Previous => {
@@ -59,45 +59,46 @@ impl Shared {
     }
 
     /// What is kept, which is the first one.
-    pub(super) async fn remember(
+    pub(super) async fn store_response(
         &self,
         tenant: &Tenant,
         run: &RunId,
         scope: &str,
         answer: &StoredResponse,
-    ) -> Result<StoredResponse, Stop> {
+    ) -> Result<StoredResponse, PostgresError> {
         answer.check(scope)?;
         let sql = "SELECT * FROM remember_answer($1, $2, $3, $4, $5, $6, $7)";
         let StoredResponse { body, status, answer } = answer;
-        let (tenant, run, scope) = (kept(tenant.as_str()), kept(run.as_str()), kept(scope));
+        let (tenant, run, scope) = (escape(tenant.as_str()), escape(run.as_str()), escape(scope));
         let (body, status, most) =
-            (body.0.as_slice(), i32::from(*status), number(STORED_RESPONSES_MAX as u64));
-        let rows = self.change(sql, &[&tenant, &run, &scope, &body, &status, &kept(answer), &most]).await?;
+            (body.0.as_slice(), i32::from(*status), to_i64(STORED_RESPONSES_MAX as u64));
+        let rows = self.change(sql, &[&tenant, &run, &scope, &body, &status, &escape(answer), &most]).await?;
         let kept = rows.first().ok_or(StoreError::NotFound)?;
         if kept.try_get::<_, Option<i32>>(1)?.is_none() {
             return Err(too_many_stored_responses().into());
         }
-        shown(kept)
+        stored_response_from_row(kept)
     }
 }
 
-pub(super) async fn remembered(
+pub(super) async fn stored_response(
     connections: &Connections,
     tenant: &Tenant,
     run: &RunId,
     scope: &str,
-) -> Result<Option<StoredResponse>, Stop> {
+) -> Result<Option<StoredResponse>, PostgresError> {
     let sql = include_str!("sql/remembered.sql");
-    let rows = connections.read(sql, &[&kept(tenant.as_str()), &kept(run.as_str()), &kept(scope)]).await?;
-    rows.first().map(shown).transpose()
+    let rows =
+        connections.read(sql, &[&escape(tenant.as_str()), &escape(run.as_str()), &escape(scope)]).await?;
+    rows.first().map(stored_response_from_row).transpose()
 }
 
-fn shown(row: &Row) -> Result<StoredResponse, Stop> {
+fn stored_response_from_row(row: &Row) -> Result<StoredResponse, PostgresError> {
     let status: i32 = row.try_get(1)?;
     Ok(StoredResponse {
         body: digest(row.try_get(0)?)?,
         status: u16::try_from(status).map_err(|error| corrupt(error.to_string()))?,
-        answer: told(row.try_get(2)?),
+        answer: unescape(row.try_get(2)?),
     })
 }
 
@@ -106,9 +107,10 @@ pub(super) async fn posted(
     tenant: &Tenant,
     thread: &ThreadId,
     scope: &str,
-) -> Result<Option<(RunId, Digest)>, Stop> {
+) -> Result<Option<(RunId, Digest)>, PostgresError> {
     let sql = include_str!("sql/post_key.sql");
-    let rows = connections.read(sql, &[&kept(tenant.as_str()), &kept(thread.as_str()), &kept(scope)]).await?;
+    let rows =
+        connections.read(sql, &[&escape(tenant.as_str()), &escape(thread.as_str()), &escape(scope)]).await?;
     let Some(row) = rows.first() else { return Ok(None) };
-    Ok(Some((RunId::from(told(row.try_get(0)?)), digest(row.try_get(1)?)?)))
+    Ok(Some((RunId::from(unescape(row.try_get(0)?)), digest(row.try_get(1)?)?)))
 }

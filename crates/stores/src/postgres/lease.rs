@@ -7,42 +7,42 @@ use std::time::{Duration, Instant};
 use engine::store::Lease;
 use machine::inbox::Ticket;
 
-use super::moment::Moment;
+use super::boot_instant::BootInstant;
 
 /// In memory beside the rows: nothing is decided here but whether something may still be sent.
-pub(super) struct Leases {
-    held: Mutex<Held>,
+pub(super) struct PostgresLeases {
+    held: Mutex<PostgresHeldLeases>,
 }
 
 #[derive(Default)]
-struct Held {
+struct PostgresHeldLeases {
     node: Option<NodeLease>,
-    leases: BTreeMap<i64, Known>,
+    leases: BTreeMap<i64, KnownLease>,
     /// Runs that the database says are ours and that nobody here knows of, since when.
-    strange: BTreeMap<(i64, i64), Instant>,
+    unknown_since: BTreeMap<(i64, i64), Instant>,
 }
 
 /// The number of this node in the database, and how long it may send.
 #[derive(Clone, Copy, Debug)]
 struct NodeLease {
     node: i64,
-    until: Moment,
+    until: BootInstant,
 }
 
-struct Known {
+struct KnownLease {
     lease: Lease,
     /// The last row of the inbox that its worker has read.
-    heard: Ticket,
+    read_to: Ticket,
     /// The last event that its worker knows to be stored.
     seq: u64,
 }
 
-impl Leases {
+impl PostgresLeases {
     pub(super) fn new() -> Self {
         Self { held: Mutex::default() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Held> {
+    fn lock(&self) -> MutexGuard<'_, PostgresHeldLeases> {
         // A change that a panic cut short left a lease out; it did not make one up.
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -52,17 +52,17 @@ impl Leases {
     }
 
     /// `until` is counted from before the database was asked, so that it ends here no later than there.
-    pub(super) fn join(&self, node: i64, until: Moment) {
+    pub(super) fn join(&self, node: i64, until: BootInstant) {
         let mut held = self.lock();
-        *held = Held { node: Some(NodeLease { node, until }), ..Held::default() };
+        *held = PostgresHeldLeases { node: Some(NodeLease { node, until }), ..PostgresHeldLeases::default() };
     }
 
     /// True if the lease had run out here before it was renewed.
-    pub(super) fn renew(&self, node: i64, until: Moment) -> bool {
+    pub(super) fn renew(&self, node: i64, until: BootInstant) -> bool {
         let mut held = self.lock();
         match &mut held.node {
             Some(lease) if lease.node == node => {
-                let lapsed = lease.until.is_over();
+                let lapsed = lease.until.has_passed();
                 lease.until = until;
                 lapsed
             }
@@ -74,7 +74,7 @@ impl Leases {
     pub(super) fn lose(&self, node: i64) {
         let mut held = self.lock();
         if held.node.is_some_and(|lease| lease.node == node) {
-            *held = Held::default();
+            *held = PostgresHeldLeases::default();
         }
     }
 
@@ -84,32 +84,32 @@ impl Leases {
 
     pub(super) fn may_send(&self, lease: &Lease) -> bool {
         let held = self.lock();
-        held.node.is_some_and(|node| !node.until.is_over())
+        held.node.is_some_and(|node| !node.until.has_passed())
             && held.leases.get(&lease.row).is_some_and(|known| known.lease == *lease)
     }
 
     /// False if the node that claimed it has lost its lease meanwhile.
-    pub(super) fn give(&self, node: i64, lease: Lease, seq: u64) -> bool {
+    pub(super) fn add(&self, node: i64, lease: Lease, seq: u64) -> bool {
         let mut held = self.lock();
         let later = held.leases.get(&lease.row).is_some_and(|known| known.lease.epoch > lease.epoch);
         let ours = !later && held.node.is_some_and(|lease| lease.node == node);
         if ours {
-            held.leases.insert(lease.row, Known { lease, heard: 0, seq });
+            held.leases.insert(lease.row, KnownLease { lease, read_to: 0, seq });
         }
         ours
     }
 
     /// Its worker has read its inbox as far as this.
-    pub(super) fn hear(&self, lease: &Lease, heard: Ticket) {
-        self.change(lease, |known| known.heard = known.heard.max(heard));
+    pub(super) fn mark_read_to(&self, lease: &Lease, read_to: Ticket) {
+        self.change(lease, |known| known.read_to = known.read_to.max(read_to));
     }
 
     /// Its log is known to be as long as this.
-    pub(super) fn stored(&self, lease: &Lease, seq: u64) {
+    pub(super) fn set_stored_seq(&self, lease: &Lease, seq: u64) {
         self.change(lease, |known| known.seq = seq);
     }
 
-    fn change(&self, lease: &Lease, change: impl FnOnce(&mut Known)) {
+    fn change(&self, lease: &Lease, change: impl FnOnce(&mut KnownLease)) {
         let mut held = self.lock();
         if let Some(known) = held.leases.get_mut(&lease.row).filter(|known| known.lease == *lease) {
             change(known);
@@ -129,21 +129,21 @@ impl Leases {
     }
 
     /// The run under this number, if it is held here.
-    pub(super) fn of_run(&self, run: i64) -> Option<Lease> {
+    pub(super) fn for_run(&self, run: i64) -> Option<Lease> {
         self.lock().leases.get(&run).map(|known| known.lease.clone())
     }
 
     /// The same, if something has come for it that its worker has not read.
-    pub(super) fn unheard(&self, run: i64, last: Ticket) -> Option<Lease> {
-        self.lock().leases.get(&run).filter(|known| known.heard < last).map(|known| known.lease.clone())
+    pub(super) fn for_unread_run(&self, run: i64, last: Ticket) -> Option<Lease> {
+        self.lock().leases.get(&run).filter(|known| known.read_to < last).map(|known| known.lease.clone())
     }
 
     /// Of what the database says this node holds, what has been strange to it for so long that no answer of a claim
     /// can be under way: its answer was lost.
-    pub(super) fn strangers(
+    pub(super) fn unknown_leases(
         &self,
         node: i64,
-        held_there: &[(i64, i64)],
+        held_in_database: &[(i64, i64)],
         answer_max: Duration,
     ) -> Vec<(i64, i64)> {
         let mut held = self.lock();
@@ -151,16 +151,23 @@ impl Leases {
             return Vec::new();
         }
         let now = Instant::now();
-        let known = |run: i64, epoch: i64, leases: &BTreeMap<i64, Known>| {
+        let known = |run: i64, epoch: i64, leases: &BTreeMap<i64, KnownLease>| {
             leases.get(&run).is_some_and(|known| i64::try_from(known.lease.epoch) == Ok(epoch))
         };
-        let strange: BTreeSet<(i64, i64)> =
-            held_there.iter().copied().filter(|(run, epoch)| !known(*run, *epoch, &held.leases)).collect();
-        held.strange.retain(|one, _| strange.contains(one));
-        for one in &strange {
-            held.strange.entry(*one).or_insert(now);
+        let unknown: BTreeSet<(i64, i64)> = held_in_database
+            .iter()
+            .copied()
+            .filter(|(run, epoch)| !known(*run, *epoch, &held.leases))
+            .collect();
+        held.unknown_since.retain(|one, _| unknown.contains(one));
+        for one in &unknown {
+            held.unknown_since.entry(*one).or_insert(now);
         }
-        held.strange.iter().filter(|(_, since)| now - **since >= answer_max).map(|(one, _)| *one).collect()
+        held.unknown_since
+            .iter()
+            .filter(|(_, since)| now - **since >= answer_max)
+            .map(|(one, _)| *one)
+            .collect()
     }
 }
 
@@ -174,10 +181,10 @@ mod tests {
 
     #[test]
     fn nothing_is_sent_once_the_lease_of_the_node_has_run_out() {
-        let leases = Leases::new();
-        let (past, future) = (Moment::now(), Moment::now().plus(Duration::from_secs(60)));
+        let leases = PostgresLeases::new();
+        let (past, future) = (BootInstant::now(), BootInstant::now().plus(Duration::from_secs(60)));
         leases.join(1, past);
-        assert!(leases.give(1, lease(7, 1), 0));
+        assert!(leases.add(1, lease(7, 1), 0));
         assert!(leases.is_current(&lease(7, 1)));
         assert!(!leases.may_send(&lease(7, 1)));
         assert!(leases.renew(1, future), "it had run out before");
@@ -185,17 +192,17 @@ mod tests {
         assert!(!leases.may_send(&lease(7, 2)), "another epoch is another lease");
         leases.lose(1);
         assert!(!leases.may_send(&lease(7, 1)));
-        assert!(!leases.give(1, lease(7, 1), 0), "what is claimed by a lost node is nobody's");
+        assert!(!leases.add(1, lease(7, 1), 0), "what is claimed by a lost node is nobody's");
     }
 
     #[test]
-    fn a_lease_that_nobody_knows_is_strange_only_after_a_while() {
-        let leases = Leases::new();
-        leases.join(1, Moment::now());
-        assert!(leases.give(1, lease(7, 1), 0));
-        assert!(leases.strangers(1, &[(7, 1), (8, 3)], Duration::from_secs(60)).is_empty());
-        assert_eq!(leases.strangers(1, &[(7, 1), (8, 3)], Duration::ZERO), [(8, 3)]);
-        assert!(leases.strangers(1, &[(7, 1)], Duration::ZERO).is_empty());
-        assert!(leases.strangers(2, &[(8, 3)], Duration::ZERO).is_empty(), "another node's");
+    fn an_unknown_lease_is_reported_only_after_a_while() {
+        let leases = PostgresLeases::new();
+        leases.join(1, BootInstant::now());
+        assert!(leases.add(1, lease(7, 1), 0));
+        assert!(leases.unknown_leases(1, &[(7, 1), (8, 3)], Duration::from_secs(60)).is_empty());
+        assert_eq!(leases.unknown_leases(1, &[(7, 1), (8, 3)], Duration::ZERO), [(8, 3)]);
+        assert!(leases.unknown_leases(1, &[(7, 1)], Duration::ZERO).is_empty());
+        assert!(leases.unknown_leases(2, &[(8, 3)], Duration::ZERO).is_empty(), "another node's");
     }
 }

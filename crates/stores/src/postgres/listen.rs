@@ -7,46 +7,49 @@ use std::time::Duration;
 
 use tokio_postgres::{AsyncMessage, Client, Connection, Socket};
 
-use super::bells::{Heard, read};
 use super::connection::Address;
-use super::hearing::Proof;
-use super::tls::Encrypted;
-use super::trouble::{Stop, unavailable};
-use super::{Shared, said};
+use super::errors::{PostgresError, unavailable};
+use super::listen_probe::ListenProbe;
+use super::notify::{PeerNotice, parse};
+use super::tls::EncryptedStream;
+use super::{PostgresShared, delta_codec};
 
 const RETRY_AFTER: Duration = Duration::from_millis(200);
 
 /// Ends with the store: it is aborted.
-pub(super) async fn listen(shared: Arc<Shared>, address: Address) {
+pub(super) async fn listen(shared: Arc<PostgresShared>, address: Address) {
     loop {
-        let Err(Stop(refused)) = listen_once(&shared, &address).await;
+        let Err(PostgresError(refused)) = listen_once(&shared, &address).await;
         tracing::debug!(%refused, "nobody listens for other nodes; trying again");
         tokio::time::sleep(RETRY_AFTER).await;
     }
 }
 
-async fn listen_once(shared: &Shared, address: &Address) -> Result<std::convert::Infallible, Stop> {
+async fn listen_once(
+    shared: &PostgresShared,
+    address: &Address,
+) -> Result<std::convert::Infallible, PostgresError> {
     let (client, connection) = address.connect(shared.settings.answer_timeout).await?;
-    let proof = Proof::new();
+    let probe = ListenProbe::new();
     tokio::select! {
-        ended = hear(shared, &proof, connection) => Err(ended),
-        refused = ask(shared, &proof, &client) => Err(refused),
+        ended = receive_notifications(shared, &probe, connection) => Err(ended),
+        refused = subscribe(shared, &probe, &client) => Err(refused),
     }
 }
 
 /// Comes back only where it failed.
-async fn ask(shared: &Shared, proof: &Proof, client: &Client) -> Stop {
+async fn subscribe(shared: &PostgresShared, probe: &ListenProbe, client: &Client) -> PostgresError {
     let (sql, time) = (format!("LISTEN {}", shared.channel), shared.settings.answer_timeout);
     match tokio::time::timeout(time, client.batch_execute(&sql)).await {
         Err(_) => unavailable("the database does not answer"),
         Ok(Ok(())) => {
             // What was said before is looked for, and whoever reads reads again.
-            shared.pulse.notify_one();
-            shared.bells.committed(shared.watched.take_all());
-            shared.bells.approvals_missed();
-            shared.posts.was_deaf();
-            shared.posts.prove(proof.token());
-            if proof.comes_within(time).await {
+            shared.poll_now.notify_one();
+            shared.incoming.push_committed(shared.watched_runs.take_all());
+            shared.incoming.push_approvals_missed();
+            shared.outgoing.queue_resend_watches();
+            shared.outgoing.queue_probe(probe.token());
+            if probe.arrives_within(time).await {
                 return std::future::pending().await;
             }
             tracing::warn!(
@@ -58,10 +61,14 @@ async fn ask(shared: &Shared, proof: &Proof, client: &Client) -> Stop {
     }
 }
 
-async fn hear(shared: &Shared, proof: &Proof, mut connection: Connection<Socket, Encrypted>) -> Stop {
+async fn receive_notifications(
+    shared: &PostgresShared,
+    probe: &ListenProbe,
+    mut connection: Connection<Socket, EncryptedStream>,
+) -> PostgresError {
     loop {
         match poll_fn(|context| connection.poll_message(context)).await {
-            Some(Ok(AsyncMessage::Notification(note))) => understand(shared, proof, note.payload()),
+            Some(Ok(AsyncMessage::Notification(note))) => dispatch(shared, probe, note.payload()),
             Some(Ok(_)) => {}
             Some(Err(error)) => return error.into(),
             None => return unavailable("the connection was closed"),
@@ -69,24 +76,26 @@ async fn hear(shared: &Shared, proof: &Proof, mut connection: Connection<Socket,
     }
 }
 
-fn understand(shared: &Shared, proof: &Proof, note: &str) {
-    match read(note, shared.leases.node()) {
-        Heard::Ready => shared.bells.ready(),
-        Heard::Runs(runs) => {
-            for lease in runs.into_iter().filter_map(|run| shared.leases.of_run(run)) {
-                shared.bells.run(lease.tenant, lease.run);
+fn dispatch(shared: &PostgresShared, probe: &ListenProbe, payload: &str) {
+    match parse(payload, shared.leases.node()) {
+        PeerNotice::Ready => shared.incoming.push_ready(),
+        PeerNotice::Runs(runs) => {
+            for lease in runs.into_iter().filter_map(|run| shared.leases.for_run(run)) {
+                shared.incoming.push_run(lease.tenant, lease.run);
             }
         }
-        Heard::Committed(runs) => shared.bells.committed(runs),
-        Heard::Approvals(runs) => shared.bells.approvals(runs),
-        Heard::AskAgain => shared.watched.ids().iter().for_each(|run| shared.posts.watch(run)),
-        Heard::Watched(runs) => shared.bells.watched(runs),
-        Heard::Said(note) => {
-            if let Some((run, after, said)) = said::read(note) {
-                shared.bells.said(run, after, said);
+        PeerNotice::Committed(runs) => shared.incoming.push_committed(runs),
+        PeerNotice::Approvals(runs) => shared.incoming.push_approvals(runs),
+        PeerNotice::ResendWatches => {
+            shared.watched_runs.ids().iter().for_each(|run| shared.outgoing.queue_watch(run))
+        }
+        PeerNotice::Watched(runs) => shared.incoming.push_watched(runs),
+        PeerNotice::Delta(payload) => {
+            if let Some((run, after, said)) = delta_codec::decode(payload) {
+                shared.incoming.push_deltas(run, after, said);
             }
         }
-        Heard::Proof(token) => proof.hear(token),
-        Heard::Nothing => {}
+        PeerNotice::Probe(token) => probe.receive(token),
+        PeerNotice::Ignored => {}
     }
 }

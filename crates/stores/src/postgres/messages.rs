@@ -5,23 +5,23 @@ use machine::id::{MessageId, RunId, ThreadId};
 use tokio_postgres::Row;
 
 use super::connection::{Connections, Parameters};
-use super::stored_run::event;
-use super::text::{kept, told};
-use super::trouble::Stop;
-use crate::page::{Asked, Place};
-use crate::words::{role_of, unsigned};
+use super::errors::PostgresError;
+use super::nul_escape::{escape, unescape};
+use super::stored_run::parse_event;
+use crate::columns::{parse_role, to_u64};
+use crate::page::{PagePosition, PageRequest};
 
 pub(super) async fn messages(
     connections: &Connections,
     tenant: &Tenant,
     thread: &ThreadId,
     page: &Page,
-) -> Result<Listed<MessageView>, Stop> {
-    let asked = Asked::of(page)?;
-    let behind = asked.behind.as_ref().map_or(0, |behind| behind.at);
+) -> Result<Listed<MessageView>, PostgresError> {
+    let request = PageRequest::from_page(page)?;
+    let after = request.after.as_ref().map_or(0, |after| after.at);
     let sql = include_str!("sql/messages_in_order.sql");
     let parameters: Parameters<'_> =
-        &[&kept(tenant.as_str()), &kept(thread.as_str()), &behind, &asked.row_count()];
+        &[&escape(tenant.as_str()), &escape(thread.as_str()), &after, &request.row_count()];
     let rows = connections.read(sql, parameters).await?;
     if rows.is_empty() {
         return Err(StoreError::NotFound.into());
@@ -30,22 +30,22 @@ pub(super) async fn messages(
     for row in &rows {
         // A thread without messages, or without more of them, is one row of nothing.
         if let Some(at) = row.try_get(0)? {
-            found.push((Place { at, id: told(row.try_get(1)?) }, shown(row)?));
+            found.push((PagePosition { at, id: unescape(row.try_get(1)?) }, view_from_row(row)?));
         }
     }
-    let Listed { items, next } = asked.listed(found, |(place, _)| place.clone());
+    let Listed { items, next } = request.page_of(found, |(position, _)| position.clone());
     Ok(Listed { items: items.into_iter().map(|(_, view)| view).collect(), next })
 }
 
-fn shown(row: &Row) -> Result<MessageView, Stop> {
-    let (run, seq): (String, u64) = (row.try_get(2)?, unsigned(row.try_get(3)?));
+fn view_from_row(row: &Row) -> Result<MessageView, PostgresError> {
+    let (run, seq): (String, u64) = (row.try_get(2)?, to_u64(row.try_get(3)?));
     let line: Option<&str> = row.try_get(4)?;
-    let said = line.and_then(|line| event(line, seq).ok());
+    let said = line.and_then(|line| parse_event(line, seq).ok());
     Ok(MessageView {
-        id: MessageId::from(told(row.try_get(1)?)),
-        run: RunId::from(told(run)),
+        id: MessageId::from(unescape(row.try_get(1)?)),
+        run: RunId::from(unescape(run)),
         seq,
-        role: role_of(row.try_get(5)?)?,
+        role: parse_role(row.try_get(5)?)?,
         said: said.as_ref().and_then(TimedMessage::from_event),
     })
 }

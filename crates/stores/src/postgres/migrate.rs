@@ -5,8 +5,8 @@ use std::time::Duration;
 use tokio_postgres::Client;
 
 use super::connection::{Address, Connections};
-use super::hearing::Opening;
-use super::trouble::OpenFailed;
+use super::errors::PostgresOpenError;
+use super::listen_probe::OpeningConnection;
 
 /// What each version changed in the tables, in order: the version of a store is how many of them it has seen. A migration
 /// that was released is never edited. Versions 2 to 4 changed functions only.
@@ -43,24 +43,24 @@ pub(super) async fn migrate(
     address: &Address,
     schema: &str,
     answer_timeout: Duration,
-) -> Result<Opening, OpenFailed> {
-    let mut opening = Opening::of(address.connect(answer_timeout).await?);
-    bring_up(&mut opening.client, schema).await?;
+) -> Result<OpeningConnection, PostgresOpenError> {
+    let mut opening = OpeningConnection::new(address.connect(answer_timeout).await?);
+    upgrade_schema(&mut opening.client, schema).await?;
     Ok(opening)
 }
 
 /// Refuses a database that has no store of the version of this software, and changes nothing.
-pub(super) async fn check(connections: &Connections, schema: &str) -> Result<(), OpenFailed> {
+pub(super) async fn check(connections: &Connections, schema: &str) -> Result<(), PostgresOpenError> {
     let there = "SELECT to_regclass($1 || '.migrations') IS NOT NULL";
     let rows = connections.read(there, &[&schema]).await?;
     if !rows.first().map(|row| row.try_get::<_, bool>(0)).transpose()?.unwrap_or(false) {
-        return Err(OpenFailed::NoStore { schema: schema.to_owned() });
+        return Err(PostgresOpenError::NoStore { schema: schema.to_owned() });
     }
     let rows = connections.read("SELECT coalesce(max(version), 0) FROM migrations", &[]).await?;
     let found: i32 = rows.first().map(|row| row.try_get(0)).transpose()?.unwrap_or(0);
     match (found, known_version()) {
-        (found, known) if found > known => Err(OpenFailed::Newer { found, known }),
-        (found, known) if found < known => Err(OpenFailed::Older { found, known }),
+        (found, known) if found > known => Err(PostgresOpenError::Newer { found, known }),
+        (found, known) if found < known => Err(PostgresOpenError::Older { found, known }),
         _ => Ok(()),
     }
 }
@@ -69,21 +69,21 @@ fn known_version() -> i32 {
     i32::try_from(MIGRATIONS.len()).unwrap_or(i32::MAX)
 }
 
-async fn bring_up(client: &mut Client, schema: &str) -> Result<(), OpenFailed> {
+async fn upgrade_schema(client: &mut Client, schema: &str) -> Result<(), PostgresOpenError> {
     // Something in between may have dropped what was asked for, and the tables would be somebody else's.
     let session = "SELECT current_setting('search_path') = $1 AND current_setting('statement_timeout') <> '0'
             AND current_setting('transaction_isolation') = 'read committed', current_setting('server_encoding')";
     let session = client.query_one(session, &[&schema]).await?;
     if !session.try_get(0)? {
-        return Err(OpenFailed::Session);
+        return Err(PostgresOpenError::SessionOptionsIgnored);
     }
     let encoding: &str = session.try_get(1)?;
     if encoding != ENCODING {
-        return Err(OpenFailed::Encoding(encoding.to_owned()));
+        return Err(PostgresOpenError::Encoding(encoding.to_owned()));
     }
     let transaction = client.transaction().await?;
     // Whoever comes second waits here, and then finds everything done.
-    let begins = format!("SET LOCAL statement_timeout = 0; LISTEN {}", Opening::channel(schema));
+    let begins = format!("SET LOCAL statement_timeout = 0; LISTEN {}", OpeningConnection::channel(schema));
     transaction.batch_execute(&begins).await?;
     transaction.execute("SELECT pg_advisory_xact_lock($1, hashtext($2))", &[&LOCK, &schema]).await?;
     let there = transaction.query_opt("SELECT 1 FROM pg_namespace WHERE nspname = $1", &[&schema]).await?;
@@ -96,7 +96,7 @@ async fn bring_up(client: &mut Client, schema: &str) -> Result<(), OpenFailed> {
         transaction.query_one("SELECT coalesce(max(version), 0) FROM migrations", &[]).await?.try_get(0)?;
     let known = known_version();
     if found > known {
-        return Err(OpenFailed::Newer { found, known });
+        return Err(PostgresOpenError::Newer { found, known });
     }
     for (migration, version) in MIGRATIONS.iter().zip(1_i32..).filter(|(_, version)| *version > found) {
         transaction.batch_execute(migration).await?;

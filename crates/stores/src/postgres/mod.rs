@@ -11,9 +11,9 @@
 //! changed. A statement whose answer is lost is not sent again: what it came to is found out by reading.
 //!
 //! **What comes together goes together.** Plain commits, those that change nothing beside their own run and its thread,
-//! stand in a line while the database is busy with others, and then go in one statement over all of them (`together`):
+//! stand in a line while the database is busy with others, and then go in one statement over all of them (`batch_commit`):
 //! nobody waits for company, one sync and one round trip serve all, and each has an answer of its own. What turns out not
-//! to be plain is sent alone. Runs that are let go (`letting_go`) and ids that are asked for (`taken_calls`) do the same.
+//! to be plain is sent alone. Runs that are let go (`release`) and ids that are asked for (`taken_calls`) do the same.
 //!
 //! **Plans are made once.** Every session keeps generic plans that use indexes alone (`connection`), and what looks at a
 //! table within the database is PL/pgSQL, which keeps its plans too: planning took longer than most statements.
@@ -31,40 +31,40 @@
 //! not heard.
 
 mod approvals;
-mod bells;
+mod batch_commit;
+mod batch_queue;
 mod binding;
+mod boot_instant;
 mod claim;
 mod clock;
 mod commit;
 mod connection;
+mod delta_codec;
 pub mod doctor;
+mod errors;
 mod grants;
-mod hearing;
-mod held;
+mod heartbeat;
+mod held_calls;
 mod keys;
 mod lease;
-mod letting_go;
-mod line;
 mod listen;
-mod look;
+mod listen_probe;
 mod messages;
 mod migrate;
-mod moment;
-mod pulse;
-mod said;
+mod notify;
+mod nul_escape;
+mod release;
 mod servers;
+mod snapshot;
 mod store;
 mod stored_run;
 mod taken_calls;
-mod text;
 mod thread;
 mod tls;
-mod together;
-mod trouble;
 mod undecoded;
 pub mod upkeep;
 mod views;
-mod watched;
+mod watched_runs;
 
 use std::fmt;
 use std::sync::Arc;
@@ -77,20 +77,20 @@ use tokio::sync::{Mutex, Notify};
 use tokio::task::AbortHandle;
 use tokio_postgres::Row;
 
-use bells::{Bells, Posts};
-use claim::Turn;
-pub use clock::Clock;
+use batch_commit::BatchQueues;
+use claim::PostgresTenantTurn;
 use clock::DatabaseClock;
-use connection::{Address, Connections, Does, Parameters};
-use lease::Leases;
-use together::Together;
-pub use trouble::OpenFailed;
-use trouble::Stop;
-use watched::Watched;
+pub use clock::PostgresClockFn;
+use connection::{Address, Connections, Parameters, StatementKind};
+use errors::PostgresError;
+pub use errors::PostgresOpenError;
+use lease::PostgresLeases;
+use notify::{IncomingNotices, OutgoingNotices};
+use watched_runs::WatchedRuns;
 
 /// How a store is opened. The default is what a server wants.
 #[derive(Clone)]
-pub struct Settings {
+pub struct PostgresSettings {
     /// Where the tables are. It is created if it is not there.
     pub schema: String,
     /// Beside the lease of this node, for a person who looks.
@@ -107,12 +107,12 @@ pub struct Settings {
     pub lease: Duration,
     pub renew_every: Duration,
     /// How often it is looked for what a notification may have failed to say.
-    pub look_every: Duration,
+    pub poll_every: Duration,
     /// In place of the database's own clock, so that a test can move it.
-    pub clock: Option<Clock>,
+    pub clock: Option<PostgresClockFn>,
 }
 
-impl Default for Settings {
+impl Default for PostgresSettings {
     fn default() -> Self {
         Self {
             schema: "holdpoint".into(),
@@ -123,15 +123,15 @@ impl Default for Settings {
             answer_timeout: Duration::from_secs(15),
             lease: Duration::from_secs(10),
             renew_every: Duration::from_secs(3),
-            look_every: Duration::from_secs(1),
+            poll_every: Duration::from_secs(1),
             clock: None,
         }
     }
 }
 
-impl fmt::Debug for Settings {
+impl fmt::Debug for PostgresSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Settings")
+        f.debug_struct("PostgresSettings")
             .field("schema", &self.schema)
             .field("node_name", &self.node_name)
             .finish_non_exhaustive()
@@ -141,28 +141,28 @@ impl fmt::Debug for Settings {
 /// One node of a store. Dropping it is a crash: what it holds is taken over when its lease has run out. To leave at
 /// once, see [`release_all`](engine::store::Store::release_all).
 pub struct PostgresStore {
-    shared: Arc<Shared>,
+    shared: Arc<PostgresShared>,
     tasks: [AbortHandle; 2],
 }
 
-struct Shared {
+struct PostgresShared {
     connections: Connections,
-    together: Together,
-    leases: Leases,
+    batch_queues: BatchQueues,
+    leases: PostgresLeases,
     /// Held while this node joins, so that it joins once.
     joining: Mutex<()>,
-    turn: Turn,
-    bells: Bells,
-    posts: Posts,
-    watched: Watched,
+    turn: PostgresTenantTurn,
+    incoming: IncomingNotices,
+    outgoing: OutgoingNotices,
+    watched_runs: WatchedRuns,
     /// Other nodes may be there, and watch what is committed here.
-    has_company: AtomicBool,
+    has_peers: AtomicBool,
     /// Rings when the pulse has to look at once.
-    pulse: Notify,
+    poll_now: Notify,
     channel: String,
     clock: DatabaseClock,
-    tally: Tally,
-    settings: Settings,
+    counters: PostgresCounters,
+    settings: PostgresSettings,
 }
 
 impl fmt::Debug for PostgresStore {
@@ -173,38 +173,38 @@ impl fmt::Debug for PostgresStore {
 
 impl PostgresStore {
     /// Connects, creates the tables if there are none, and brings them up to the version of this software.
-    pub async fn open(address: &str) -> Result<Self, OpenFailed> {
-        Self::open_with(address, Settings::default()).await
+    pub async fn open(address: &str) -> Result<Self, PostgresOpenError> {
+        Self::open_with(address, PostgresSettings::default()).await
     }
 
-    pub async fn open_with(address: &str, settings: Settings) -> Result<Self, OpenFailed> {
+    pub async fn open_with(address: &str, settings: PostgresSettings) -> Result<Self, PostgresOpenError> {
         let address = Address::new(address, &settings)?;
         let opening = migrate::migrate(&address, &settings.schema, settings.answer_timeout).await?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(PostgresShared {
             connections: Connections::new(address.clone(), &settings)?,
-            together: Together::default(),
-            leases: Leases::new(),
+            batch_queues: BatchQueues::default(),
+            leases: PostgresLeases::new(),
             joining: Mutex::default(),
-            turn: Turn::default(),
-            bells: Bells::default(),
-            posts: Posts::default(),
-            watched: Watched::default(),
-            has_company: AtomicBool::new(true),
-            pulse: Notify::new(),
+            turn: PostgresTenantTurn::default(),
+            incoming: IncomingNotices::default(),
+            outgoing: OutgoingNotices::default(),
+            watched_runs: WatchedRuns::default(),
+            has_peers: AtomicBool::new(true),
+            poll_now: Notify::new(),
             channel: format!("holdpoint_{}", settings.schema),
             clock: DatabaseClock::new(settings.clock.clone()),
-            tally: Tally::default(),
+            counters: PostgresCounters::default(),
             settings,
         });
-        let rows = shared.connections.read("SELECT now_ms($1)", &[&shared.clock.given()]).await?;
+        let rows = shared.connections.read("SELECT now_ms($1)", &[&shared.clock.override_ms()]).await?;
         if let Some(row) = rows.first() {
-            shared.clock.hear(row.try_get(0)?);
+            shared.clock.update(row.try_get(0)?);
         }
-        let Settings { schema, answer_timeout, .. } = &shared.settings;
-        opening.hears(&shared.connections, schema, *answer_timeout).await?;
-        let pulse = tokio::spawn(pulse::beat(shared.clone(), address.clone()));
-        let ear = tokio::spawn(listen::listen(shared.clone(), address));
-        Ok(Self { shared, tasks: [pulse.abort_handle(), ear.abort_handle()] })
+        let PostgresSettings { schema, answer_timeout, .. } = &shared.settings;
+        opening.verify_delivery(&shared.connections, schema, *answer_timeout).await?;
+        let heartbeat = tokio::spawn(heartbeat::run(shared.clone(), address.clone()));
+        let listener = tokio::spawn(listen::listen(shared.clone(), address));
+        Ok(Self { shared, tasks: [heartbeat.abort_handle(), listener.abort_handle()] })
     }
 }
 
@@ -214,43 +214,43 @@ impl Drop for PostgresStore {
     }
 }
 
-impl Shared {
+impl PostgresShared {
     /// A statement that changes something and is no commit of a run.
-    async fn change(&self, sql: &str, parameters: Parameters<'_>) -> Result<Vec<Row>, Stop> {
-        let rows = self.connections.ask(Does::Write, sql, parameters).await?;
-        self.tally.sync(0);
+    async fn change(&self, sql: &str, parameters: Parameters<'_>) -> Result<Vec<Row>, PostgresError> {
+        let rows = self.connections.query(StatementKind::Write, sql, parameters).await?;
+        self.counters.count_sync(0);
         Ok(rows)
     }
 
     fn counts(&self) -> StoreMetrics {
-        let (tally, written) = (&self.tally, &self.connections.written);
+        let (counters, write_metrics) = (&self.counters, &self.connections.write_metrics);
         StoreMetrics {
-            commits: tally.commits.load(Ordering::Relaxed),
-            syncs: tally.syncs.load(Ordering::Relaxed),
-            bytes: tally.bytes.load(Ordering::Relaxed),
-            batches: tally.batches.snapshot(),
-            sync_us: written.sync_us.snapshot(),
-            failures: written.troubles.seen(),
+            commits: counters.commits.load(Ordering::Relaxed),
+            syncs: counters.syncs.load(Ordering::Relaxed),
+            bytes: counters.bytes.load(Ordering::Relaxed),
+            batches: counters.batches.snapshot(),
+            sync_us: write_metrics.sync_us.snapshot(),
+            failures: write_metrics.failures.snapshot(),
         }
     }
 }
 
 #[derive(Default)]
-struct Tally {
+struct PostgresCounters {
     commits: AtomicU64,
     syncs: AtomicU64,
     bytes: AtomicU64,
     batches: Histogram,
 }
 
-impl Tally {
-    fn commit(&self, bytes: u64) {
+impl PostgresCounters {
+    fn count_commit(&self, bytes: u64) {
         self.commits.fetch_add(1, Ordering::Relaxed);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// Commits that go together share one.
-    fn sync(&self, commits: u64) {
+    fn count_sync(&self, commits: u64) {
         self.syncs.fetch_add(1, Ordering::Relaxed);
         if commits > 0 {
             self.batches.record(commits);

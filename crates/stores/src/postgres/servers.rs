@@ -10,8 +10,8 @@ use tokio::time::{Instant, timeout_at};
 use tokio_postgres::config::{Host, TargetSessionAttrs};
 use tokio_postgres::{Client, Config, Connection, Socket};
 
-use super::tls::{Encrypted, Tls};
-use super::trouble::{OpenFailed, Stop, unavailable};
+use super::errors::{PostgresError, PostgresOpenError, unavailable};
+use super::tls::{EncryptedStream, Tls};
 
 const DEFAULT_PORT: u16 = 5432;
 
@@ -29,7 +29,7 @@ pub(super) struct Servers {
     /// What all of them are asked for, without a host.
     config: Config,
     servers: Arc<[Server]>,
-    /// The place of the one that took us last. All connections of a node share it.
+    /// The index of the one that took us last. All connections of a node share it.
     last: Arc<AtomicUsize>,
     /// None of them has longer than this, where the address says so.
     each_max: Option<Duration>,
@@ -40,13 +40,13 @@ pub(super) enum NotConnected {
     /// What the last of them said.
     Refused(tokio_postgres::Error),
     /// The last of them said nothing within its time.
-    Silent(Duration),
+    TimedOut(Duration),
 }
 
-pub(super) type Opened = (Client, Connection<Socket, Encrypted>);
+pub(super) type OpenConnection = (Client, Connection<Socket, EncryptedStream>);
 
 impl Servers {
-    pub(super) fn of(config: &Config) -> Result<Self, OpenFailed> {
+    pub(super) fn from_config(config: &Config) -> Result<Self, PostgresOpenError> {
         let (hosts, addresses, ports) = (config.get_hosts(), config.get_hostaddrs(), config.get_ports());
         let count = hosts.len().max(addresses.len());
         let fits = |given: usize| given <= 1 || given == count;
@@ -60,12 +60,12 @@ impl Servers {
             None
         };
         if let Some(wrong) = wrong {
-            return Err(OpenFailed::Address(wrong.into()));
+            return Err(PostgresOpenError::Address(wrong.into()));
         }
-        let server = |place: usize| Server {
-            host: hosts.get(place).cloned(),
-            address: addresses.get(place).copied(),
-            port: *ports.get(place).or(ports.first()).unwrap_or(&DEFAULT_PORT),
+        let server = |index: usize| Server {
+            host: hosts.get(index).cloned(),
+            address: addresses.get(index).copied(),
+            port: *ports.get(index).or(ports.first()).unwrap_or(&DEFAULT_PORT),
         };
         let mut shared = without_hosts(config);
         // Of several servers one takes writes, and a node is of no use at another.
@@ -81,17 +81,17 @@ impl Servers {
     }
 
     /// A connection whose handshake is over, to the first server that takes us.
-    pub(super) async fn connect(&self, tls: &Tls, within: Duration) -> Result<Opened, NotConnected> {
+    pub(super) async fn connect(&self, tls: &Tls, within: Duration) -> Result<OpenConnection, NotConnected> {
         let until = Instant::now() + within;
         let last = self.last.load(Ordering::Relaxed);
-        let others = (0..self.servers.len()).filter(|place| *place != last);
+        let others = (0..self.servers.len()).filter(|index| *index != last);
         let order: Vec<usize> = std::iter::once(last).chain(others).collect();
-        let mut refused = NotConnected::Silent(within);
-        for (tried, place) in order.iter().enumerate() {
-            let Some(server) = self.servers.get(*place) else { continue };
-            match self.connect_to(server, tls, share(until, order.len() - tried)).await {
+        let mut refused = NotConnected::TimedOut(within);
+        for (tried, index) in order.iter().enumerate() {
+            let Some(server) = self.servers.get(*index) else { continue };
+            match self.connect_to(server, tls, deadline_share(until, order.len() - tried)).await {
                 Ok(opened) => {
-                    self.last.store(*place, Ordering::Relaxed);
+                    self.last.store(*index, Ordering::Relaxed);
                     return Ok(opened);
                 }
                 Err(why) => refused = why,
@@ -101,20 +101,25 @@ impl Servers {
     }
 
     /// By every address that its name has.
-    async fn connect_to(&self, server: &Server, tls: &Tls, until: Instant) -> Result<Opened, NotConnected> {
+    async fn connect_to(
+        &self,
+        server: &Server,
+        tls: &Tls,
+        until: Instant,
+    ) -> Result<OpenConnection, NotConnected> {
         let began = Instant::now();
-        let silent = || NotConnected::Silent(began.elapsed());
-        let addresses = timeout_at(until, server.addresses()).await.map_err(|_| silent())?;
-        let mut refused = silent();
+        let timed_out = || NotConnected::TimedOut(began.elapsed());
+        let addresses = timeout_at(until, server.addresses()).await.map_err(|_| timed_out())?;
+        let mut refused = timed_out();
         for (tried, address) in addresses.iter().enumerate() {
-            let mut at = share(until, addresses.len() - tried);
+            let mut at = deadline_share(until, addresses.len() - tried);
             if let Some(max) = self.each_max {
                 at = at.min(Instant::now() + max);
             }
             match timeout_at(at, self.config_for(server, *address).connect(tls.clone())).await {
                 Ok(Ok(opened)) => return Ok(opened),
                 Ok(Err(why)) => refused = NotConnected::Refused(why),
-                Err(_) => refused = silent(),
+                Err(_) => refused = timed_out(),
             }
         }
         Err(refused)
@@ -157,7 +162,7 @@ impl Server {
 }
 
 /// What is left, divided by those who are left.
-fn share(until: Instant, left: usize) -> Instant {
+fn deadline_share(until: Instant, left: usize) -> Instant {
     let now = Instant::now();
     now + until.saturating_duration_since(now) / u32::try_from(left.max(1)).unwrap_or(u32::MAX)
 }
@@ -198,20 +203,20 @@ fn without_hosts(from: &Config) -> Config {
     config
 }
 
-impl From<NotConnected> for Stop {
+impl From<NotConnected> for PostgresError {
     fn from(why: NotConnected) -> Self {
         match why {
             NotConnected::Refused(error) => error.into(),
-            NotConnected::Silent(waited) => {
+            NotConnected::TimedOut(waited) => {
                 unavailable(format!("the database did not answer within {:.1} s", waited.as_secs_f32()))
             }
         }
     }
 }
 
-impl From<NotConnected> for OpenFailed {
+impl From<NotConnected> for PostgresOpenError {
     fn from(why: NotConnected) -> Self {
-        Stop::from(why).into()
+        PostgresError::from(why).into()
     }
 }
 
@@ -221,8 +226,8 @@ mod tests {
 
     use super::*;
 
-    fn servers(address: &str) -> Result<Servers, OpenFailed> {
-        Servers::of(&Config::from_str(address).expect("an address that can be read"))
+    fn servers(address: &str) -> Result<Servers, PostgresOpenError> {
+        Servers::from_config(&Config::from_str(address).expect("an address that can be read"))
     }
 
     #[test]
@@ -232,7 +237,7 @@ mod tests {
             keepalives_idle=3 keepalives_interval=4 keepalives_retries=5 target_session_attrs=read-only \
             channel_binding=disable";
         let whole = Config::from_str(address).expect("an address that can be read");
-        let servers = Servers::of(&whole).expect("two servers");
+        let servers = Servers::from_config(&whole).expect("two servers");
         assert_eq!(servers.each_max, Some(Duration::from_secs(1)));
         let second = servers.servers.get(1).expect("two servers");
         let mut built = servers.config_for(second, second.address);
@@ -255,7 +260,7 @@ mod tests {
     #[test]
     fn an_address_whose_parts_do_not_fit_is_refused() {
         for address in ["user=u", "host=a,b hostaddr=127.0.0.1", "host=a,b,c port=1,2"] {
-            assert!(matches!(servers(address), Err(OpenFailed::Address(_))), "{address}");
+            assert!(matches!(servers(address), Err(PostgresOpenError::Address(_))), "{address}");
         }
     }
 }

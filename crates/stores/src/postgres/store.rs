@@ -24,82 +24,84 @@ use machine::projection_rows::StateRow;
 use serde_json::Value;
 
 use super::connection::Connections;
-use super::text::{kept, told};
-use super::trouble::Stop;
-use super::{PostgresStore, Shared, approvals, grants, keys, messages, said, stored_run, thread, views};
-use crate::lane::{Lane, POINT_EVENT_COUNT_MAX};
-use crate::words;
+use super::errors::PostgresError;
+use super::nul_escape::{escape, unescape};
+use super::{
+    PostgresShared, PostgresStore, approvals, delta_codec, grants, keys, messages, stored_run, thread, views,
+};
+use crate::columns;
+use crate::read_permits::{POINT_READ_EVENT_COUNT_MAX, ReadPermits};
 
 /// Begins when somebody waits for it: a run must not be given to nobody.
 fn task<'a, T: Send + 'a>(
-    work: impl Future<Output = Result<T, Stop>> + Send + 'a,
+    work: impl Future<Output = Result<T, PostgresError>> + Send + 'a,
 ) -> BoxFuture<'a, Result<T, StoreError>> {
-    Box::pin(async move { work.await.map_err(|Stop(refused)| refused) })
+    Box::pin(async move { work.await.map_err(|PostgresError(refused)| refused) })
 }
 
 impl PostgresStore {
     /// A page of many things.
     fn list<T: Send + 'static, F>(
         &self,
-        read: impl FnOnce(Arc<Shared>) -> F + Send + 'static,
+        read: impl FnOnce(Arc<PostgresShared>) -> F + Send + 'static,
     ) -> BoxFuture<'_, Result<T, StoreError>>
     where
-        F: Future<Output = Result<T, Stop>> + Send + 'static,
+        F: Future<Output = Result<T, PostgresError>> + Send + 'static,
     {
-        self.apart(|connections| &connections.lists, read)
+        self.read_slowly(|connections| &connections.lists, read)
     }
 
     /// A part of a log.
     fn log<T: Send + 'static, F>(
         &self,
-        read: impl FnOnce(Arc<Shared>) -> F + Send + 'static,
+        read: impl FnOnce(Arc<PostgresShared>) -> F + Send + 'static,
     ) -> BoxFuture<'_, Result<T, StoreError>>
     where
-        F: Future<Output = Result<T, Stop>> + Send + 'static,
+        F: Future<Output = Result<T, PostgresError>> + Send + 'static,
     {
-        self.apart(|connections| &connections.logs, read)
+        self.read_slowly(|connections| &connections.logs, read)
     }
 
     /// Read in a task of its own: the database goes on with what was asked, whoever is gone, and a connection that was given
     /// back before that would make the next one wait behind it.
-    fn apart<T: Send + 'static, F>(
+    fn read_slowly<T: Send + 'static, F>(
         &self,
-        which: fn(&Connections) -> &Lane,
-        read: impl FnOnce(Arc<Shared>) -> F + Send + 'static,
+        which: fn(&Connections) -> &ReadPermits,
+        read: impl FnOnce(Arc<PostgresShared>) -> F + Send + 'static,
     ) -> BoxFuture<'_, Result<T, StoreError>>
     where
-        F: Future<Output = Result<T, Stop>> + Send + 'static,
+        F: Future<Output = Result<T, PostgresError>> + Send + 'static,
     {
         Box::pin(async move {
             let connections = &self.shared.connections;
-            let (errand, awaited) = connections.enter(which(connections)).await?;
+            let (permitted, pending) = connections.acquire_read(which(connections)).await?;
             let shared = self.shared.clone();
             tokio::spawn(async move {
-                if !errand.is_moot() {
-                    errand.end(read(shared).await.map_err(|Stop(refused)| refused));
+                if !permitted.is_abandoned() {
+                    permitted.finish(read(shared).await.map_err(|PostgresError(refused)| refused));
                 }
             });
-            awaited.answer().await
+            pending.result().await
         })
     }
 }
 
-impl Shared {
+impl PostgresShared {
     /// Only whoever holds the run is told more about it.
-    fn check(&self, lease: &Lease) -> Result<(), Stop> {
+    fn check_lease(&self, lease: &Lease) -> Result<(), PostgresError> {
         if self.leases.is_current(lease) { Ok(()) } else { Err(StoreError::Fenced.into()) }
     }
 
     /// Whoever has read all of a run that another node holds may wait for more.
-    fn note_reader(&self, number: i64, run: &RunId, after: u64, events: &[LogEntry], is_all: bool) {
+    fn record_reader(&self, number: i64, run: &RunId, after: u64, events: &[LogEntry], is_all: bool) {
         let last = events.last();
         let end = last.and_then(LogEntry::readable);
         let ended = end.is_some_and(|end| matches!(end.event.fact, Fact::RunEnded { .. }));
         if ended {
-            self.watched.forget(number);
-        } else if is_all && self.leases.of_run(number).is_none() {
+            self.watched_runs.forget(number);
+        } else if is_all && self.leases.for_run(number).is_none() {
             let seq = last.map_or(after, LogEntry::seq);
-            self.watched.read(number, run, words::number(seq));
+            self.watched_runs.record_read(number, run, columns::to_i64(seq));
         }
     }
 }
@@ -145,7 +147,7 @@ impl Store for PostgresStore {
     fn grants_for(&self, lease: &Lease, tool: &ToolName) -> BoxFuture<'_, Result<Vec<Grant>, StoreError>> {
         let (lease, tool) = (lease.clone(), tool.clone());
         task(async move {
-            self.shared.check(&lease)?;
+            self.shared.check_lease(&lease)?;
             grants::for_tool(&self.shared.connections, &lease, &tool).await
         })
     }
@@ -181,7 +183,7 @@ impl Store for PostgresStore {
         let (digest, text) = (digest.0, text.to_owned());
         task(async move {
             let sql = "INSERT INTO revisions (digest, text) VALUES ($1, $2) ON CONFLICT DO NOTHING";
-            self.shared.change(sql, &[&digest.as_slice(), &kept(&text)]).await?;
+            self.shared.change(sql, &[&digest.as_slice(), &escape(&text)]).await?;
             Ok(())
         })
     }
@@ -199,10 +201,10 @@ impl Store for PostgresStore {
                 .connections
                 .read(
                     include_str!("sql/revision.sql"),
-                    &[&kept(tenant.as_str()), &kept(thread.as_str()), &digest.as_slice()],
+                    &[&escape(tenant.as_str()), &escape(thread.as_str()), &digest.as_slice()],
                 )
                 .await?;
-            Ok(rows.first().map(|row| row.try_get(0)).transpose()?.map(told))
+            Ok(rows.first().map(|row| row.try_get(0)).transpose()?.map(unescape))
         })
     }
 
@@ -297,20 +299,20 @@ impl Store for PostgresStore {
         limit: usize,
     ) -> BoxFuture<'_, Result<Vec<LogEntry>, StoreError>> {
         let (tenant, run) = (tenant.clone(), run.clone());
-        let read = move |shared: Arc<Shared>| async move {
+        let read = move |shared: Arc<PostgresShared>| async move {
             let connections = &shared.connections;
             let (number, events, is_all) =
                 stored_run::events_of(connections, &tenant, &run, after, limit).await?;
-            shared.note_reader(number, &run, after, &events, is_all);
+            shared.record_reader(number, &run, after, &events, is_all);
             Ok(events)
         };
-        if limit <= POINT_EVENT_COUNT_MAX { task(read(self.shared.clone())) } else { self.log(read) }
+        if limit <= POINT_READ_EVENT_COUNT_MAX { task(read(self.shared.clone())) } else { self.log(read) }
     }
 
     fn event(&self, lease: &Lease, seq: u64) -> BoxFuture<'_, Result<Arc<Event>, StoreError>> {
         let lease = lease.clone();
         task(async move {
-            self.shared.check(&lease)?;
+            self.shared.check_lease(&lease)?;
             stored_run::event_at(&self.shared.connections, lease.row, seq).await
         })
     }
@@ -355,7 +357,7 @@ impl Store for PostgresStore {
         answer: StoredResponse,
     ) -> BoxFuture<'_, Result<StoredResponse, StoreError>> {
         let (tenant, run, scope) = (tenant.clone(), run.clone(), scope.to_owned());
-        task(async move { self.shared.remember(&tenant, &run, &scope, &answer).await })
+        task(async move { self.shared.store_response(&tenant, &run, &scope, &answer).await })
     }
 
     fn stored_response(
@@ -365,7 +367,7 @@ impl Store for PostgresStore {
         scope: &str,
     ) -> BoxFuture<'_, Result<Option<StoredResponse>, StoreError>> {
         let (tenant, run, scope) = (tenant.clone(), run.clone(), scope.to_owned());
-        task(async move { keys::remembered(&self.shared.connections, &tenant, &run, &scope).await })
+        task(async move { keys::stored_response(&self.shared.connections, &tenant, &run, &scope).await })
     }
 
     fn state(&self, tenant: &Tenant, run: &RunId) -> BoxFuture<'_, Result<Vec<StateView>, StoreError>> {
@@ -380,7 +382,7 @@ impl Store for PostgresStore {
     ) -> BoxFuture<'_, Result<BTreeSet<CallId>, StoreError>> {
         let (lease, asked) = (lease.clone(), asked.to_vec());
         task(async move {
-            self.shared.check(&lease)?;
+            self.shared.check_lease(&lease)?;
             self.shared.taken_call_ids(lease, asked).await
         })
     }
@@ -388,7 +390,7 @@ impl Store for PostgresStore {
     fn plugin_state(&self, lease: &Lease) -> BoxFuture<'_, Result<Vec<StateRow>, StoreError>> {
         let lease = lease.clone();
         task(async move {
-            self.shared.check(&lease)?;
+            self.shared.check_lease(&lease)?;
             views::plugin_state(&self.shared.connections, &lease).await
         })
     }
@@ -445,7 +447,7 @@ impl Store for PostgresStore {
     }
 
     fn run_counts(&self) -> BoxFuture<'_, Result<RunCounts, StoreError>> {
-        self.list(move |shared| async move { views::census(&shared.connections).await })
+        self.list(move |shared| async move { views::run_counts(&shared.connections).await })
     }
 
     fn metrics(&self) -> StoreMetrics {
@@ -457,15 +459,15 @@ impl Store for PostgresStore {
     }
 
     fn next_notification(&self) -> BoxFuture<'_, Notification> {
-        Box::pin(self.shared.bells.rung())
+        Box::pin(self.shared.incoming.receive())
     }
 
     fn request_live(&self, run: &RunId) {
-        self.shared.posts.watch(run);
+        self.shared.outgoing.queue_watch(run);
     }
 
     fn publish_live(&self, run: &RunId, after: u64, said: Vec<LiveUpdate>) {
-        self.shared.posts.tell(said::notes(run, after, said));
+        self.shared.outgoing.queue_deltas(delta_codec::encode(run, after, said));
     }
 
     fn release_all(&self) -> BoxFuture<'_, Result<(), StoreError>> {

@@ -14,20 +14,20 @@ use machine::inbox::{Item, Ticket};
 use machine::{Control, Timestamp, event_codec};
 use tokio_postgres::Row;
 
-use super::claim::lease_of;
+use super::claim::parse_lease;
 use super::connection::Connections;
-use super::text::{kept, told};
-use super::trouble::{Stop, corrupt};
-use crate::troublesome::unless_corrupt;
-use crate::words::{checkpoint_of, number, timestamp, unsigned};
+use super::errors::{PostgresError, corrupt};
+use super::nul_escape::{escape, unescape};
+use crate::columns::{parse_checkpoint, timestamp, to_i64, to_u64};
+use crate::failure_counters::none_if_corrupt;
 
 /// None where it cannot be decoded.
 pub(super) async fn control_if_readable(
     connections: &Connections,
     run: i64,
     stored: &[u8],
-) -> Result<Option<Control>, Stop> {
-    unless_corrupt(control_to_show(connections, run, stored).await)
+) -> Result<Option<Control>, PostgresError> {
+    none_if_corrupt(control_to_show(connections, run, stored).await)
 }
 
 /// To show the run or to judge an item, without a look at its log where an earlier version stored the control.
@@ -35,7 +35,7 @@ pub(super) async fn control_to_show(
     connections: &Connections,
     run: i64,
     stored: &[u8],
-) -> Result<Control, Stop> {
+) -> Result<Control, PostgresError> {
     control_or_fold(connections, run, Control::decode_read_only(stored)).await
 }
 
@@ -43,16 +43,16 @@ async fn control_or_fold(
     connections: &Connections,
     run: i64,
     decoded: Result<Control, ControlDecodeError>,
-) -> Result<Control, Stop> {
+) -> Result<Control, PostgresError> {
     match decoded {
         Ok(control) => Ok(control),
-        Err(ControlDecodeError::UnsupportedVersion(_)) => folded(connections, run).await,
+        Err(ControlDecodeError::UnsupportedVersion(_)) => fold_log(connections, run).await,
         Err(ControlDecodeError::Corrupt(why)) => Err(corrupt(format!("control of run {run}: {why}"))),
     }
 }
 
 /// The control as the log says.
-pub(super) async fn folded(connections: &Connections, run: i64) -> Result<Control, Stop> {
+pub(super) async fn fold_log(connections: &Connections, run: i64) -> Result<Control, PostgresError> {
     let mut control: Option<Control> = None;
     loop {
         let after = control.as_ref().map_or(0, |control| control.seq);
@@ -72,7 +72,7 @@ pub(super) async fn folded(connections: &Connections, run: i64) -> Result<Contro
 }
 
 /// A row of `loaded`.
-pub(super) struct StoredRun {
+pub(super) struct PostgresStoredRun {
     pub(super) lease: Lease,
     pub(super) doubt_at: Option<Timestamp>,
     holds: bool,
@@ -83,27 +83,27 @@ pub(super) struct StoredRun {
     version: u64,
 }
 
-impl StoredRun {
+impl PostgresStoredRun {
     /// The columns of `loaded`, from the column `first` on.
-    pub(super) fn of(row: &Row, first: usize) -> Result<Self, Stop> {
+    pub(super) fn from_row(row: &Row, first: usize) -> Result<Self, PostgresError> {
         Ok(Self {
-            lease: lease_of(row, first)?,
+            lease: parse_lease(row, first)?,
             holds: row.try_get(first + 5)?,
-            begins_after: row.try_get::<_, Option<String>>(first + 6)?.map(told),
+            begins_after: row.try_get::<_, Option<String>>(first + 6)?.map(unescape),
             doubt_at: row.try_get::<_, Option<i64>>(first + 7)?.map(timestamp),
             control: row.try_get(first + 8)?,
             tickets: row.try_get(first + 9)?,
             items: row.try_get(first + 10)?,
-            version: unsigned(row.try_get(first + 11)?),
+            version: to_u64(row.try_get(first + 11)?),
         })
     }
 
     /// The last row of its inbox.
     pub(super) fn last_ticket(&self) -> Ticket {
-        self.tickets.last().copied().map_or(0, unsigned)
+        self.tickets.last().copied().map_or(0, to_u64)
     }
 
-    pub(super) async fn load(self, connections: &Connections) -> Result<Loaded, Stop> {
+    pub(super) async fn load(self, connections: &Connections) -> Result<Loaded, PostgresError> {
         // A worker writes the control back: one that another version wrote is folded from the log again.
         let decoded = Control::decode(&self.control);
         let control = control_or_fold(connections, self.lease.row, decoded).await?;
@@ -111,10 +111,10 @@ impl StoredRun {
             .tickets
             .iter()
             .zip(&self.items)
-            .map(|(ticket, item)| Ok((unsigned(*ticket), item_of(item)?)));
+            .map(|(ticket, item)| Ok((to_u64(*ticket), parse_item(item)?)));
         Ok(Loaded {
             control,
-            inbox: inbox.collect::<Result<Vec<_>, Stop>>()?,
+            inbox: inbox.collect::<Result<Vec<_>, PostgresError>>()?,
             version: self.version,
             holds_thread: self.holds,
             begins_after: self.begins_after.map(MessageId::from),
@@ -122,7 +122,7 @@ impl StoredRun {
     }
 }
 
-pub(super) fn item_of(item: &str) -> Result<Item, Stop> {
+pub(super) fn parse_item(item: &str) -> Result<Item, PostgresError> {
     serde_json::from_str(item).map_err(|error| corrupt(error.to_string()))
 }
 
@@ -130,7 +130,7 @@ pub(super) fn item_of(item: &str) -> Result<Item, Stop> {
 const COMMIT_COUNT_MAX: usize = 256;
 
 /// Events of a run as they are read, page by page.
-struct Reading {
+struct EventReader {
     after: u64,
     limit: usize,
     events: Vec<LogEntry>,
@@ -139,7 +139,7 @@ struct Reading {
     seen: u64,
 }
 
-impl Reading {
+impl EventReader {
     fn new(after: u64, limit: usize) -> Self {
         Self { after, limit: limit.max(1), events: Vec::new(), bytes: 0, seen: after }
     }
@@ -155,25 +155,25 @@ impl Reading {
 
     /// What may still come before it is full. The server counts whole commits, and so sends one that is too much.
     fn bytes_left(&self) -> i64 {
-        number(EVENTS_BYTES_MAX.saturating_sub(self.bytes) as u64)
+        to_i64(EVENTS_BYTES_MAX.saturating_sub(self.bytes) as u64)
     }
 
     /// The rows of one page. True if there may be more that is asked for.
-    fn take(&mut self, rows: &[Row]) -> Result<bool, Stop> {
+    fn add_rows(&mut self, rows: &[Row]) -> Result<bool, PostgresError> {
         let (asked, left) = (self.commit_count(), self.bytes_left());
         let mut sent = 0;
         for row in rows {
-            let (first_seq, last_seq) = (unsigned(row.try_get(0)?), unsigned(row.try_get(1)?));
+            let (first_seq, last_seq) = (to_u64(row.try_get(0)?), to_u64(row.try_get(1)?));
             let (word, body): (&str, &str) = (row.try_get(2)?, row.try_get(3)?);
-            sent += number(body.len() as u64);
+            sent += to_i64(body.len() as u64);
             let lines = body.lines().chain(repeat("")).zip(first_seq..=last_seq);
             for (line, seq) in lines.filter(|(_, seq)| *seq > self.after) {
                 if self.is_full() {
                     return Ok(false);
                 }
                 self.bytes += line.len();
-                let checkpoint = if seq == last_seq { Some(checkpoint_of(word)?) } else { None };
-                self.events.push(match event(line, seq) {
+                let checkpoint = if seq == last_seq { Some(parse_checkpoint(word)?) } else { None };
+                self.events.push(match parse_event(line, seq) {
                     Ok(event) => LogEntry::Event(CommittedEvent { event: Arc::new(event), checkpoint }),
                     Err(_) => LogEntry::Unreadable(UnreadableEvent { seq, checkpoint }),
                 });
@@ -193,21 +193,21 @@ pub(super) async fn events_of(
     run: &RunId,
     after: u64,
     limit: usize,
-) -> Result<(i64, Vec<LogEntry>, bool), Stop> {
-    let mut reading = Reading::new(after, limit);
-    let count = number(reading.commit_count() as u64);
+) -> Result<(i64, Vec<LogEntry>, bool), PostgresError> {
+    let mut reader = EventReader::new(after, limit);
+    let count = to_i64(reader.commit_count() as u64);
     let sql = include_str!("sql/events_of_run.sql");
-    let (tenant, run) = (kept(tenant.as_str()), kept(run.as_str()));
-    let left = reading.bytes_left();
-    let rows = connections.read(sql, &[&tenant, &run, &number(after), &count, &left]).await?;
+    let (tenant, run) = (escape(tenant.as_str()), escape(run.as_str()));
+    let left = reader.bytes_left();
+    let rows = connections.read(sql, &[&tenant, &run, &to_i64(after), &count, &left]).await?;
     let first = rows.first().ok_or(StoreError::NotFound)?;
     let run = first.try_get(4)?;
     let nothing = first.try_get::<_, Option<i64>>(0)?.is_none();
-    if !nothing && reading.take(&rows)? {
-        read_on(connections, run, &mut reading).await?;
+    if !nothing && reader.add_rows(&rows)? {
+        read_rest(connections, run, &mut reader).await?;
     }
-    let is_all = !reading.is_full();
-    Ok((run, reading.events, is_all))
+    let is_all = !reader.is_full();
+    Ok((run, reader.events, is_all))
 }
 
 pub(super) async fn events_after(
@@ -215,26 +215,34 @@ pub(super) async fn events_after(
     run: i64,
     after: u64,
     limit: usize,
-) -> Result<Vec<LogEntry>, Stop> {
-    let mut reading = Reading::new(after, limit);
-    read_on(connections, run, &mut reading).await?;
-    Ok(reading.events)
+) -> Result<Vec<LogEntry>, PostgresError> {
+    let mut reader = EventReader::new(after, limit);
+    read_rest(connections, run, &mut reader).await?;
+    Ok(reader.events)
 }
 
-async fn read_on(connections: &Connections, run: i64, reading: &mut Reading) -> Result<(), Stop> {
+async fn read_rest(
+    connections: &Connections,
+    run: i64,
+    reader: &mut EventReader,
+) -> Result<(), PostgresError> {
     let sql = include_str!("sql/commits_after.sql");
     loop {
-        let count = number(reading.commit_count() as u64);
-        let left = reading.bytes_left();
-        let rows = connections.read(sql, &[&run, &number(reading.seen), &count, &left]).await?;
-        if !reading.take(&rows)? {
+        let count = to_i64(reader.commit_count() as u64);
+        let left = reader.bytes_left();
+        let rows = connections.read(sql, &[&run, &to_i64(reader.seen), &count, &left]).await?;
+        if !reader.add_rows(&rows)? {
             return Ok(());
         }
     }
 }
 
 /// One event of a run, with nothing read but its commit.
-pub(super) async fn event_at(connections: &Connections, run: i64, seq: u64) -> Result<Arc<Event>, Stop> {
+pub(super) async fn event_at(
+    connections: &Connections,
+    run: i64,
+    seq: u64,
+) -> Result<Arc<Event>, PostgresError> {
     let before = seq.checked_sub(1).ok_or(StoreError::NotFound)?;
     let found = events_after(connections, run, before, 1).await?;
     let found = found.first().filter(|found| found.seq() == seq).ok_or(StoreError::NotFound)?;
@@ -242,13 +250,13 @@ pub(super) async fn event_at(connections: &Connections, run: i64, seq: u64) -> R
 }
 
 /// One event in the body of its commit.
-pub(super) fn event_in(body: &str, first_seq: u64, seq: u64) -> Result<Event, Stop> {
+pub(super) fn parse_event_in(body: &str, first_seq: u64, seq: u64) -> Result<Event, PostgresError> {
     let place = seq.checked_sub(first_seq).and_then(|place| usize::try_from(place).ok());
     let line = place.and_then(|place| body.lines().nth(place));
-    event(line.ok_or_else(|| corrupt(format!("event {seq} is not in its commit")))?, seq)
+    parse_event(line.ok_or_else(|| corrupt(format!("event {seq} is not in its commit")))?, seq)
 }
 
-pub(super) fn event(line: &str, seq: u64) -> Result<Event, Stop> {
+pub(super) fn parse_event(line: &str, seq: u64) -> Result<Event, PostgresError> {
     let event = event_codec::decode(line).map_err(|why| corrupt(why.to_string()))?;
     if event.seq == seq {
         Ok(event)

@@ -8,20 +8,20 @@ use engine::store::{Lease, StoreError, Tenant};
 use machine::id::{CallId, ThreadId};
 use tokio::sync::oneshot;
 
-use super::Shared;
-use super::line::Waiting;
-use super::text::{kept, told};
-use super::together::unheard;
-use super::trouble::Stop;
+use super::PostgresShared;
+use super::batch_commit::reply_lost;
+use super::batch_queue::BatchItem;
+use super::errors::PostgresError;
+use super::nul_escape::{escape, unescape};
 
 /// Ids that one run asks for.
-pub(super) struct Asking {
+pub(super) struct CallIdLookup {
     lease: Lease,
     ids: Vec<String>,
-    told: oneshot::Sender<Result<BTreeSet<CallId>, StoreError>>,
+    reply: oneshot::Sender<Result<BTreeSet<CallId>, StoreError>>,
 }
 
-impl Waiting for Asking {
+impl BatchItem for CallIdLookup {
     fn thread(&self) -> (&Tenant, &ThreadId) {
         (&self.lease.tenant, &self.lease.thread)
     }
@@ -30,50 +30,54 @@ impl Waiting for Asking {
         self.ids.iter().map(|id| id.len() as u64).sum()
     }
 
-    fn is_given_up(&self) -> bool {
-        self.told.is_closed()
+    fn is_abandoned(&self) -> bool {
+        self.reply.is_closed()
     }
 }
 
-impl Shared {
+impl PostgresShared {
     /// A call gets a message of its own, so an id whose message is there, or promised by a run in line, is taken too.
     pub(super) async fn taken_call_ids(
         self: &Arc<Self>,
         lease: Lease,
         ids: Vec<String>,
-    ) -> Result<BTreeSet<CallId>, Stop> {
-        let (told, answer) = oneshot::channel();
-        if self.together.askings.join(Asking { lease, ids, told }) {
+    ) -> Result<BTreeSet<CallId>, PostgresError> {
+        let (reply, answer) = oneshot::channel();
+        if self.batch_queues.call_id_lookups.push(CallIdLookup { lease, ids, reply }) {
             let shared = self.clone();
             tokio::spawn(async move {
-                let send = |askings| {
+                let send = |call_id_lookups| {
                     let shared = shared.clone();
-                    async move { shared.answer(askings).await }
+                    async move { shared.answer_lookups(call_id_lookups).await }
                 };
-                shared.together.askings.work_off(send).await;
+                shared.batch_queues.call_id_lookups.send_batches(send).await;
             });
         }
-        Ok(answer.await.map_err(unheard)??)
+        Ok(answer.await.map_err(reply_lost)??)
     }
 
-    async fn answer(&self, askings: Vec<Asking>) {
-        let read = self.read_taken(&askings).await.map_err(|Stop(refused)| refused);
-        for Asking { lease, told, .. } in askings {
+    async fn answer_lookups(&self, call_id_lookups: Vec<CallIdLookup>) {
+        let read = self.read_taken(&call_id_lookups).await.map_err(|PostgresError(refused)| refused);
+        for CallIdLookup { lease, reply, .. } in call_id_lookups {
             let taken = read.as_ref().map(|taken| taken.get(&lease.row).cloned().unwrap_or_default());
             // Whoever does not listen any more has no use for it.
-            let _ = told.send(taken.map_err(Clone::clone));
+            let _ = reply.send(taken.map_err(Clone::clone));
         }
     }
 
     /// By the number of the run.
-    async fn read_taken(&self, askings: &[Asking]) -> Result<BTreeMap<i64, BTreeSet<CallId>>, Stop> {
-        let each = || askings.iter().flat_map(|asking| asking.ids.iter().map(|id| (asking.lease.row, id)));
+    async fn read_taken(
+        &self,
+        call_id_lookups: &[CallIdLookup],
+    ) -> Result<BTreeMap<i64, BTreeSet<CallId>>, PostgresError> {
+        let each =
+            || call_id_lookups.iter().flat_map(|lookup| lookup.ids.iter().map(|id| (lookup.lease.row, id)));
         let runs: Vec<i64> = each().map(|(run, _)| run).collect();
-        let ids: Vec<_> = each().map(|(_, id)| kept(id)).collect();
+        let ids: Vec<_> = each().map(|(_, id)| escape(id)).collect();
         let rows = self.connections.read(include_str!("sql/calls_taken.sql"), &[&runs, &ids]).await?;
         let mut taken: BTreeMap<i64, BTreeSet<CallId>> = BTreeMap::new();
         for row in &rows {
-            taken.entry(row.try_get(0)?).or_default().insert(CallId::from(told(row.try_get(1)?)));
+            taken.entry(row.try_get(0)?).or_default().insert(CallId::from(unescape(row.try_get(1)?)));
         }
         Ok(taken)
     }

@@ -5,29 +5,33 @@ use machine::id::{MessageId, Principal, RunId, ThreadId, ToolName};
 use machine::thread::ThreadState;
 use tokio_postgres::Row;
 
-use super::Shared;
+use super::PostgresShared;
 use super::connection::Connections;
-use super::text::{kept, told};
-use super::trouble::{Stop, corrupt};
-use crate::page::{Asked, Place};
-use crate::words::{status_of, timestamp};
+use super::errors::{PostgresError, corrupt};
+use super::nul_escape::{escape, unescape};
+use crate::columns::{parse_status, timestamp};
+use crate::page::{PagePosition, PageRequest};
 
-impl Shared {
+impl PostgresShared {
     /// True if it is new.
     pub(super) async fn put_thread(
         &self,
         tenant: &Tenant,
         thread: &ThreadId,
         metadata: &str,
-    ) -> Result<bool, Stop> {
+    ) -> Result<bool, PostgresError> {
         let sql = include_str!("sql/thread_insert.sql");
-        let (tenant, thread) = (kept(tenant.as_str()), kept(thread.as_str()));
-        let rows = self.change(sql, &[&tenant, &thread, &metadata, &self.clock.given()]).await?;
+        let (tenant, thread) = (escape(tenant.as_str()), escape(thread.as_str()));
+        let rows = self.change(sql, &[&tenant, &thread, &metadata, &self.clock.override_ms()]).await?;
         Ok(!rows.is_empty())
     }
 
-    pub(super) async fn delete_thread(&self, tenant: &Tenant, thread: &ThreadId) -> Result<(), Stop> {
-        let (tenant, thread) = (kept(tenant.as_str()), kept(thread.as_str()));
+    pub(super) async fn delete_thread(
+        &self,
+        tenant: &Tenant,
+        thread: &ThreadId,
+    ) -> Result<(), PostgresError> {
+        let (tenant, thread) = (escape(tenant.as_str()), escape(thread.as_str()));
         let rows = self.change("SELECT delete_thread($1, $2)", &[&tenant, &thread]).await?;
         let row = rows.first().ok_or_else(|| corrupt("a deletion came to nothing"))?;
         match row.try_get(0)? {
@@ -43,10 +47,10 @@ pub(super) async fn view(
     connections: &Connections,
     tenant: &Tenant,
     thread: &ThreadId,
-) -> Result<ThreadView, Stop> {
+) -> Result<ThreadView, PostgresError> {
     let sql = include_str!("sql/thread_by_id.sql");
-    let rows = connections.read(sql, &[&kept(tenant.as_str()), &kept(thread.as_str())]).await?;
-    rows.first().map_or_else(|| Ok(ThreadView::absent(thread.clone())), shown)
+    let rows = connections.read(sql, &[&escape(tenant.as_str()), &escape(thread.as_str())]).await?;
+    rows.first().map_or_else(|| Ok(ThreadView::absent(thread.clone())), view_from_row)
 }
 
 /// Newest first.
@@ -54,25 +58,26 @@ pub(super) async fn views(
     connections: &Connections,
     tenant: &Tenant,
     page: &Page,
-) -> Result<Listed<ThreadView>, Stop> {
-    let asked = Asked::of(page)?;
-    let behind = asked.behind.clone().unwrap_or_else(Place::newest);
+) -> Result<Listed<ThreadView>, PostgresError> {
+    let request = PageRequest::from_page(page)?;
+    let after = request.after.clone().unwrap_or_else(PagePosition::start_newest_first);
     let sql = include_str!("sql/threads_newest.sql");
     let parameters: super::connection::Parameters<'_> =
-        &[&kept(tenant.as_str()), &behind.at, &kept(&behind.id), &asked.row_count()];
+        &[&escape(tenant.as_str()), &after.at, &escape(&after.id), &request.row_count()];
     let rows = connections.read(sql, parameters).await?;
-    let views = rows.iter().map(shown).collect::<Result<Vec<_>, Stop>>()?;
-    Ok(asked.listed(views, |view| Place::new(view.created_at.unwrap_or_default(), view.id.as_str())))
+    let views = rows.iter().map(view_from_row).collect::<Result<Vec<_>, PostgresError>>()?;
+    Ok(request
+        .page_of(views, |view| PagePosition::new(view.created_at.unwrap_or_default(), view.id.as_str())))
 }
 
 /// A row of `threads_shown`.
-fn shown(row: &Row) -> Result<ThreadView, Stop> {
+fn view_from_row(row: &Row) -> Result<ThreadView, PostgresError> {
     let metadata = serde_json::from_str(row.try_get(2)?).ok();
-    let text = |column: usize| row.try_get::<_, Option<String>>(column).map(|text| text.map(told));
+    let text = |column: usize| row.try_get::<_, Option<String>>(column).map(|text| text.map(unescape));
     let state = match text(5)? {
         Some(front) => ThreadState::Busy {
             front: RunId::from(front),
-            front_is: status_of(row.try_get(6)?)?.front_state(),
+            front_is: parse_status(row.try_get(6)?)?.front_state(),
             in_doubt: row.try_get(7)?,
             queued: usize::try_from(row.try_get::<_, i64>(8)?).unwrap_or(usize::MAX),
         },
@@ -80,13 +85,13 @@ fn shown(row: &Row) -> Result<ThreadView, Stop> {
     };
     let tools: Vec<String> = row.try_get(9)?;
     Ok(ThreadView {
-        id: ThreadId::from(told(row.try_get(0)?)),
+        id: ThreadId::from(unescape(row.try_get(0)?)),
         row: row.try_get(10)?,
         created_at: Some(timestamp(row.try_get(1)?)),
         metadata,
         head: text(3)?.map(MessageId::from),
         state,
         auto_approved_by: text(4)?.map(Principal::from),
-        approved_tools: tools.into_iter().map(|tool| ToolName::from(told(tool))).collect(),
+        approved_tools: tools.into_iter().map(|tool| ToolName::from(unescape(tool))).collect(),
     })
 }

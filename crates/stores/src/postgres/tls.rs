@@ -27,7 +27,7 @@ use tokio_rustls::rustls::{
     CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
 };
 
-use super::trouble::OpenFailed;
+use super::errors::PostgresOpenError;
 
 /// How PostgreSQL is called within an encrypted connection.
 const PROTOCOL: &[u8] = b"postgresql";
@@ -45,14 +45,14 @@ enum Mode {
 
 /// What of an address is for us, as it is written there.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Asked {
+pub(super) struct TlsOptions {
     mode: Option<String>,
     authorities: Option<String>,
 }
 
-impl Asked {
+impl TlsOptions {
     /// True if it was one of ours.
-    fn take(&mut self, key: &str, value: &str) -> bool {
+    fn set(&mut self, key: &str, value: &str) -> bool {
         match key {
             "sslmode" => self.mode = Some(value.to_owned()),
             "sslrootcert" => self.authorities = Some(value.to_owned()),
@@ -61,14 +61,14 @@ impl Asked {
         true
     }
 
-    fn mode(&self, otherwise: SslMode) -> Result<Mode, OpenFailed> {
+    fn mode(&self, otherwise: SslMode) -> Result<Mode, PostgresOpenError> {
         match self.mode.as_deref() {
             Some("disable") => Ok(Mode::Disable),
             Some("prefer") => Ok(Mode::Prefer),
             Some("require") => Ok(Mode::Require),
             Some("verify-ca") => Ok(Mode::VerifyCa),
             Some("verify-full") => Ok(Mode::VerifyFull),
-            Some(_) => Err(OpenFailed::Address(MODES.into())),
+            Some(_) => Err(PostgresOpenError::Address(MODES.into())),
             None if otherwise == SslMode::Disable => Ok(Mode::Disable),
             None if otherwise == SslMode::Prefer => Ok(Mode::Prefer),
             // The client may learn more of them; none asks for less than this.
@@ -78,36 +78,38 @@ impl Asked {
 }
 
 /// The address without what is for us, which the client would not know.
-pub(super) fn split(address: &str) -> (Cow<'_, str>, Asked) {
-    let mut asked = Asked::default();
+pub(super) fn split_tls_options(address: &str) -> (Cow<'_, str>, TlsOptions) {
+    let mut options = TlsOptions::default();
     let is_url = address.starts_with("postgres://") || address.starts_with("postgresql://");
     if !is_url {
-        let kept: Vec<&str> = words(address)
+        let kept: Vec<&str> = split_words(address)
             .into_iter()
             .filter(|word| {
                 let pair = word.split_once('=');
-                !pair.is_some_and(|(key, value)| asked.take(key.trim(), value.trim().trim_matches('\'')))
+                !pair.is_some_and(|(key, value)| options.set(key.trim(), value.trim().trim_matches('\'')))
             })
             .collect();
-        return (kept.join(" ").into(), asked);
+        return (kept.join(" ").into(), options);
     }
     // A name or a password may contain anything; options begin behind them.
     let host_at = address.find('@').unwrap_or(0);
     let Some(query_at) = address.get(host_at..).and_then(|rest| rest.find('?')).map(|at| host_at + at) else {
-        return (address.into(), asked);
+        return (address.into(), options);
     };
     let (front, query) = address.split_at(query_at);
     let kept: Vec<&str> = query
         .trim_start_matches('?')
         .split('&')
-        .filter(|pair| !pair.split_once('=').is_some_and(|(key, value)| asked.take(key, &decoded(value))))
+        .filter(|pair| {
+            !pair.split_once('=').is_some_and(|(key, value)| options.set(key, &percent_decode(value)))
+        })
         .collect();
     let sign = if kept.is_empty() { "" } else { "?" };
-    (format!("{front}{sign}{}", kept.join("&")).into(), asked)
+    (format!("{front}{sign}{}", kept.join("&")).into(), options)
 }
 
 /// The parts of an address that is no URL; what is quoted stays together.
-fn words(address: &str) -> Vec<&str> {
+fn split_words(address: &str) -> Vec<&str> {
     let (mut is_quoted, mut is_escaped) = (false, false);
     let is_end = |sign: char| {
         let ends = sign.is_whitespace() && !is_quoted && !is_escaped;
@@ -119,7 +121,7 @@ fn words(address: &str) -> Vec<&str> {
 }
 
 /// `%2F` as `/`. What cannot be read that way stays as it is.
-fn decoded(text: &str) -> String {
+fn percent_decode(text: &str) -> String {
     let mut bytes = Vec::new();
     let mut rest = text.as_bytes();
     while let Some((&byte, behind)) = rest.split_first() {
@@ -146,8 +148,8 @@ pub(super) struct Tls {
 
 impl Tls {
     /// Has the configuration demand as much as is asked for.
-    pub(super) fn new(config: &mut Config, asked: &Asked) -> Result<Self, OpenFailed> {
-        let mode = asked.mode(config.get_ssl_mode())?;
+    pub(super) fn new(config: &mut Config, options: &TlsOptions) -> Result<Self, PostgresOpenError> {
+        let mode = options.mode(config.get_ssl_mode())?;
         config.ssl_mode(match mode {
             Mode::Disable => SslMode::Disable,
             Mode::Prefer => SslMode::Prefer,
@@ -156,20 +158,23 @@ impl Tls {
         let provider = Arc::new(ring::default_provider());
         let builder = ClientConfig::builder_with_provider(provider.clone())
             .with_safe_default_protocol_versions()
-            .map_err(|why| OpenFailed::Certificates(why.to_string()))?;
-        let by_chain =
-            |checks: Checks| builder.clone().dangerous().with_custom_certificate_verifier(Arc::new(checks));
-        let builder = match (mode, &asked.authorities) {
+            .map_err(|why| PostgresOpenError::Certificates(why.to_string()))?;
+        let by_chain = |verifier: PartialVerifier| {
+            builder.clone().dangerous().with_custom_certificate_verifier(Arc::new(verifier))
+        };
+        let builder = match (mode, &options.authorities) {
             (Mode::Disable | Mode::Prefer, _) | (Mode::Require, None) => {
-                by_chain(Checks { chain: None, provider })
+                by_chain(PartialVerifier { chain: None, provider })
             }
             (Mode::Require | Mode::VerifyCa, authorities) => {
-                let known = Arc::new(known(authorities.as_deref())?);
+                let known = Arc::new(root_store(authorities.as_deref())?);
                 let chain = WebPkiServerVerifier::builder_with_provider(known, provider.clone()).build();
-                let chain = chain.map_err(|why| OpenFailed::Certificates(why.to_string()))?;
-                by_chain(Checks { chain: Some(chain), provider })
+                let chain = chain.map_err(|why| PostgresOpenError::Certificates(why.to_string()))?;
+                by_chain(PartialVerifier { chain: Some(chain), provider })
             }
-            (Mode::VerifyFull, authorities) => builder.with_root_certificates(known(authorities.as_deref())?),
+            (Mode::VerifyFull, authorities) => {
+                builder.with_root_certificates(root_store(authorities.as_deref())?)
+            }
         };
         let mut client = builder.with_no_client_auth();
         client.alpn_protocols = vec![PROTOCOL.to_vec()];
@@ -178,8 +183,8 @@ impl Tls {
 }
 
 /// The authorities that are believed.
-fn known(named: Option<&str>) -> Result<RootCertStore, OpenFailed> {
-    let failed = |why: String| OpenFailed::Certificates(why);
+fn root_store(named: Option<&str>) -> Result<RootCertStore, PostgresOpenError> {
+    let failed = |why: String| PostgresOpenError::Certificates(why);
     let mut known = RootCertStore::empty();
     match named {
         None | Some("system") => {
@@ -203,13 +208,13 @@ fn known(named: Option<&str>) -> Result<RootCertStore, OpenFailed> {
 
 /// Looks at less of a certificate than its whole truth: whoever chose this was told so.
 #[derive(Debug)]
-struct Checks {
+struct PartialVerifier {
     /// None takes any certificate; else it must come from a known authority, whatever host it names.
     chain: Option<Arc<WebPkiServerVerifier>>,
     provider: Arc<CryptoProvider>,
 }
 
-impl ServerCertVerifier for Checks {
+impl ServerCertVerifier for PartialVerifier {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,
@@ -251,7 +256,7 @@ impl ServerCertVerifier for Checks {
 }
 
 impl MakeTlsConnect<Socket> for Tls {
-    type Stream = Encrypted;
+    type Stream = EncryptedStream;
     type TlsConnect = Handshake;
     type Error = io::Error;
 
@@ -267,27 +272,27 @@ pub(super) struct Handshake {
 }
 
 impl TlsConnect<Socket> for Handshake {
-    type Stream = Encrypted;
+    type Stream = EncryptedStream;
     type Error = io::Error;
-    type Future = Pin<Box<dyn Future<Output = io::Result<Encrypted>> + Send>>;
+    type Future = Pin<Box<dyn Future<Output = io::Result<EncryptedStream>> + Send>>;
 
     fn connect(self, socket: Socket) -> Self::Future {
         Box::pin(async move {
             let host = ServerName::try_from(self.host).map_err(io::Error::other)?;
-            Ok(Encrypted(self.connector.connect(host, socket).await?))
+            Ok(EncryptedStream(self.connector.connect(host, socket).await?))
         })
     }
 }
 
-pub(super) struct Encrypted(tokio_rustls::client::TlsStream<Socket>);
+pub(super) struct EncryptedStream(tokio_rustls::client::TlsStream<Socket>);
 
-impl TlsStream for Encrypted {
+impl TlsStream for EncryptedStream {
     fn channel_binding(&self) -> ChannelBinding {
         ChannelBinding::none()
     }
 }
 
-impl AsyncRead for Encrypted {
+impl AsyncRead for EncryptedStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -297,7 +302,7 @@ impl AsyncRead for Encrypted {
     }
 }
 
-impl AsyncWrite for Encrypted {
+impl AsyncWrite for EncryptedStream {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -319,13 +324,13 @@ impl AsyncWrite for Encrypted {
 mod tests {
     use super::*;
 
-    fn asked(mode: &str, authorities: Option<&str>) -> Asked {
-        Asked { mode: Some(mode.into()), authorities: authorities.map(str::to_owned) }
+    fn options(mode: &str, authorities: Option<&str>) -> TlsOptions {
+        TlsOptions { mode: Some(mode.into()), authorities: authorities.map(str::to_owned) }
     }
 
     #[test]
-    fn what_an_address_asks_for_is_found_wherever_it_stands() {
-        let verified = asked("verify-full", Some("/a b/ca.crt"));
+    fn tls_options_are_found_anywhere_in_an_address() {
+        let verified = options("verify-full", Some("/a b/ca.crt"));
         for (address, rest) in [
             (
                 "postgres://me:p?ss@db/h?sslmode=verify-full&application_name=a&sslrootcert=%2Fa%20b%2Fca.crt",
@@ -337,20 +342,24 @@ mod tests {
                 "host=db password='it''s  \\' sslmode=disable'",
             ),
         ] {
-            let (kept, found) = split(address);
+            let (kept, found) = split_tls_options(address);
             assert_eq!((&*kept, &found), (rest, &verified), "{address}");
         }
-        assert_eq!(split("postgres://db/h").1, Asked::default());
+        assert_eq!(split_tls_options("postgres://db/h").1, TlsOptions::default());
     }
 
     #[test]
-    fn nothing_counts_for_less_than_it_says() {
-        let mode = |asked: &Asked, config| asked.mode(config).ok();
-        assert_eq!(mode(&Asked::default(), SslMode::Prefer), Some(Mode::Prefer));
-        assert_eq!(mode(&Asked::default(), SslMode::Require), Some(Mode::Require), "the client has read it");
-        assert_eq!(mode(&asked("verify-ca", None), SslMode::Prefer), Some(Mode::VerifyCa));
+    fn no_mode_is_weaker_than_requested() {
+        let mode = |options: &TlsOptions, config| options.mode(config).ok();
+        assert_eq!(mode(&TlsOptions::default(), SslMode::Prefer), Some(Mode::Prefer));
+        assert_eq!(
+            mode(&TlsOptions::default(), SslMode::Require),
+            Some(Mode::Require),
+            "the client has read it"
+        );
+        assert_eq!(mode(&options("verify-ca", None), SslMode::Prefer), Some(Mode::VerifyCa));
         for unknown in ["allow", "", "VERIFY-FULL", "verify_full"] {
-            assert_eq!(mode(&asked(unknown, None), SslMode::Prefer), None, "{unknown}");
+            assert_eq!(mode(&options(unknown, None), SslMode::Prefer), None, "{unknown}");
         }
     }
 }

@@ -1,5 +1,5 @@
 //! What is done beside running nodes: threads that ended long ago go, and the tables are measured. What looks and changes
-//! nothing is in `held` and `doctor`.
+//! nothing is in `held_calls` and `doctor`.
 //!
 //! Whoever does it is no node: it holds nothing, and makes no tables. The rules of retention stand with the function
 //! `prune` of the database.
@@ -10,15 +10,15 @@ use engine::store::StoreError;
 use machine::Timestamp;
 use tokio_postgres::Row;
 
-use super::connection::{Address, Connections, Does, Parameters};
-use super::text::told;
-use super::trouble::{OpenFailed, Stop, unavailable};
-use super::{Settings, migrate};
+use super::connection::{Address, Connections, Parameters, StatementKind};
+use super::errors::{PostgresError, PostgresOpenError, unavailable};
+use super::nul_escape::unescape;
+use super::{PostgresSettings, migrate};
+use crate::columns::{millis, timestamp, to_u64};
 use crate::pruned::Pruned;
-use crate::words::{millis, timestamp, unsigned};
 
 /// So many threads are looked at in one short transaction.
-const LOOK_COUNT_MAX: i32 = 256;
+const EXAMINE_COUNT_MAX: i32 = 256;
 /// One batch deletes not many more events than this.
 const BATCH_EVENT_COUNT_MAX: i64 = 20_000;
 /// So many runs are counted in one short transaction.
@@ -43,9 +43,9 @@ impl std::fmt::Debug for Upkeep {
 
 /// What the tables cost, dead rows included.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Size {
+pub struct PostgresSize {
     /// The largest first.
-    pub tables: Vec<TableSize>,
+    pub tables: Vec<PostgresTableSize>,
     pub runs: u64,
     pub events: u64,
     /// Of all control states.
@@ -53,13 +53,13 @@ pub struct Size {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TableSize {
+pub struct PostgresTableSize {
     pub name: String,
     pub bytes: u64,
     pub index_bytes: u64,
 }
 
-impl Size {
+impl PostgresSize {
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.tables.iter().map(|table| table.bytes + table.index_bytes).sum()
@@ -74,15 +74,19 @@ impl Size {
 
 /// With more time for a statement than a node has.
 #[must_use]
-pub fn settings() -> Settings {
-    Settings { statement_timeout: STATEMENT_TIMEOUT, answer_timeout: ANSWER_TIMEOUT, ..Settings::default() }
+pub fn settings() -> PostgresSettings {
+    PostgresSettings {
+        statement_timeout: STATEMENT_TIMEOUT,
+        answer_timeout: ANSWER_TIMEOUT,
+        ..PostgresSettings::default()
+    }
 }
 
 impl Upkeep {
     /// Connects to a store that is there, of the version of this software. Changes nothing.
-    pub async fn open(address: &str, settings: Settings) -> Result<Self, OpenFailed> {
+    pub async fn open(address: &str, settings: PostgresSettings) -> Result<Self, PostgresOpenError> {
         let address = Address::new(address, &settings)?;
-        let settings = Settings { connection_count_max: 1, ..settings };
+        let settings = PostgresSettings { connection_count_max: 1, ..settings };
         let connections = Connections::new(address, &settings)?;
         migrate::check(&connections, &settings.schema).await?;
         Ok(Self { connections, schema: settings.schema })
@@ -91,54 +95,59 @@ impl Upkeep {
     /// By the database's clock, as all times in the store.
     pub async fn now(&self) -> Result<Timestamp, StoreError> {
         let rows = self.read("SELECT now_ms(NULL)", &[]).await?;
-        let row = rows.first().ok_or_else(nothing)?;
+        let row = rows.first().ok_or_else(no_answer)?;
         Ok(timestamp(row.try_get(0).map_err(refused)?))
     }
 
     /// Deletes threads whose runs have all ended before this time, not many more than so many in one commit.
     #[must_use]
-    pub fn sweep(&self, ended_before: Timestamp, batch_thread_count_max: usize) -> Sweep<'_> {
-        self.sweeps(ended_before, batch_thread_count_max, true)
+    pub fn sweep(&self, ended_before: Timestamp, batch_thread_count_max: usize) -> PostgresSweep<'_> {
+        self.new_sweep(ended_before, batch_thread_count_max, true)
     }
 
     /// Counts what a sweep would delete, and changes nothing.
     #[must_use]
-    pub fn survey(&self, ended_before: Timestamp) -> Sweep<'_> {
-        self.sweeps(ended_before, usize::MAX, false)
+    pub fn survey(&self, ended_before: Timestamp) -> PostgresSweep<'_> {
+        self.new_sweep(ended_before, usize::MAX, false)
     }
 
-    fn sweeps(&self, ended_before: Timestamp, batch_thread_count_max: usize, deletes: bool) -> Sweep<'_> {
+    fn new_sweep(
+        &self,
+        ended_before: Timestamp,
+        batch_thread_count_max: usize,
+        deletes: bool,
+    ) -> PostgresSweep<'_> {
         let batch_thread_count_max = i32::try_from(batch_thread_count_max.max(1)).unwrap_or(i32::MAX);
-        Sweep {
+        PostgresSweep {
             upkeep: self,
             ended_before,
             batch_thread_count_max,
             deletes,
-            behind: 0,
-            looked_at: 0,
+            after: 0,
+            threads_examined: 0,
             one_by_one: 0,
             stuck: Stuck::default(),
         }
     }
 
-    pub async fn size(&self) -> Result<Size, StoreError> {
-        let mut size = Size::default();
+    pub async fn size(&self) -> Result<PostgresSize, StoreError> {
+        let mut size = PostgresSize::default();
         for row in self.read(include_str!("sql/table_sizes.sql"), &[&self.schema]).await? {
-            size.tables.push(TableSize {
+            size.tables.push(PostgresTableSize {
                 name: row.try_get(0).map_err(refused)?,
-                bytes: unsigned(row.try_get(1).map_err(refused)?),
-                index_bytes: unsigned(row.try_get(2).map_err(refused)?),
+                bytes: to_u64(row.try_get(1).map_err(refused)?),
+                index_bytes: to_u64(row.try_get(2).map_err(refused)?),
             });
         }
         let sql = "SELECT max(run), count(*), coalesce(sum(seq), 0)::bigint, coalesce(sum(length(control)), 0)::bigint
             FROM (SELECT run, seq, control FROM runs WHERE run > $1 ORDER BY run LIMIT $2) AS r";
-        let mut behind = 0_i64;
+        let mut after = 0_i64;
         loop {
-            let rows = self.read(sql, &[&behind, &RUN_COUNT_MAX]).await?;
-            let row = rows.first().ok_or_else(nothing)?;
+            let rows = self.read(sql, &[&after, &RUN_COUNT_MAX]).await?;
+            let row = rows.first().ok_or_else(no_answer)?;
             let Some(last) = row.try_get::<_, Option<i64>>(0).map_err(refused)? else { return Ok(size) };
-            behind = last;
-            let count = |column: usize| row.try_get(column).map(unsigned).map_err(refused);
+            after = last;
+            let count = |column: usize| row.try_get(column).map(to_u64).map_err(refused);
             size.runs += count(1)?;
             size.events += count(2)?;
             size.control_bytes += count(3)?;
@@ -146,20 +155,20 @@ impl Upkeep {
     }
 
     async fn read(&self, sql: &str, parameters: Parameters<'_>) -> Result<Vec<Row>, StoreError> {
-        self.connections.read(sql, parameters).await.map_err(|Stop(refused)| refused)
+        self.connections.read(sql, parameters).await.map_err(|PostgresError(refused)| refused)
     }
 }
 
 /// A sweep over all threads. It may be dropped at any time.
 #[derive(Debug)]
-pub struct Sweep<'u> {
+pub struct PostgresSweep<'u> {
     upkeep: &'u Upkeep,
     ended_before: Timestamp,
     batch_thread_count_max: i32,
     deletes: bool,
     /// The last thread that was looked at.
-    behind: i64,
-    looked_at: u64,
+    after: i64,
+    threads_examined: u64,
     /// A batch failed: so many threads are looked at by themselves, to find the one that it failed for.
     one_by_one: i32,
     stuck: Stuck,
@@ -180,7 +189,7 @@ pub struct StuckThread {
     pub why: StoreError,
 }
 
-impl Sweep<'_> {
+impl PostgresSweep<'_> {
     /// The next batch, in one commit. None when all threads have been looked at. What cannot be deleted is passed over.
     pub async fn next(&mut self) -> Result<Option<Pruned>, StoreError> {
         loop {
@@ -194,46 +203,46 @@ impl Sweep<'_> {
         }
     }
 
-    /// Goes on behind the next thread, if that is what the last batch failed for.
+    /// Goes on after the next thread, if that is what the last batch failed for.
     async fn pass_over(&mut self, refused: StoreError) -> Result<(), StoreError> {
         let next = "SELECT thread, tenant, id FROM threads WHERE thread > $1 ORDER BY thread LIMIT 1";
         // A database that does not answer this either is in trouble itself.
-        let Ok(rows) = self.upkeep.read(next, &[&self.behind]).await else { return Err(refused) };
+        let Ok(rows) = self.upkeep.read(next, &[&self.after]).await else { return Err(refused) };
         let Some(row) = rows.first() else { return Err(refused) };
         if self.one_by_one == 0 {
-            self.one_by_one = LOOK_COUNT_MAX;
+            self.one_by_one = EXAMINE_COUNT_MAX;
             return Ok(());
         }
-        self.behind = row.try_get(0).map_err(self::refused)?;
-        self.looked_at += 1;
+        self.after = row.try_get(0).map_err(self::refused)?;
+        self.threads_examined += 1;
         self.one_by_one = 0;
         self.stuck.count += 1;
         if self.stuck.threads.len() < STUCK_COUNT_MAX {
-            let text = |column: usize| row.try_get(column).map(told).map_err(self::refused);
+            let text = |column: usize| row.try_get(column).map(unescape).map_err(self::refused);
             self.stuck.threads.push(StuckThread { tenant: text(1)?, id: text(2)?, why: refused });
         }
         Ok(())
     }
 
     async fn batch(&mut self) -> Result<Option<Pruned>, StoreError> {
-        let look_max = if self.one_by_one > 0 { 1 } else { LOOK_COUNT_MAX };
+        let examine_max = if self.one_by_one > 0 { 1 } else { EXAMINE_COUNT_MAX };
         let sql = "SELECT * FROM prune($1, $2, $3, $4, $5, $6)";
         let before = millis(self.ended_before);
         let parameters: Parameters<'_> = &[
-            &self.behind,
-            &look_max,
+            &self.after,
+            &examine_max,
             &self.batch_thread_count_max,
             &BATCH_EVENT_COUNT_MAX,
             &before,
             &self.deletes,
         ];
-        let asked = self.upkeep.connections.ask(Does::Write, sql, parameters).await;
-        let rows = asked.map_err(|Stop(refused)| refused)?;
-        let row = rows.first().ok_or_else(nothing)?;
+        let asked = self.upkeep.connections.query(StatementKind::Write, sql, parameters).await;
+        let rows = asked.map_err(|PostgresError(refused)| refused)?;
+        let row = rows.first().ok_or_else(no_answer)?;
         let Some(seen) = row.try_get::<_, Option<i64>>(0).map_err(refused)? else { return Ok(None) };
-        let count = |column: usize| row.try_get(column).map(unsigned).map_err(refused);
-        self.behind = seen;
-        self.looked_at += count(1)?;
+        let count = |column: usize| row.try_get(column).map(to_u64).map_err(refused);
+        self.after = seen;
+        self.threads_examined += count(1)?;
         Ok(Some(Pruned { threads: count(2)?, runs: count(3)?, events: count(4)?, unreadable: 0 }))
     }
 
@@ -245,15 +254,15 @@ impl Sweep<'_> {
 
     /// Threads, so far.
     #[must_use]
-    pub const fn looked_at(&self) -> u64 {
-        self.looked_at
+    pub const fn threads_examined(&self) -> u64 {
+        self.threads_examined
     }
 }
 
 fn refused(error: tokio_postgres::Error) -> StoreError {
-    Stop::from(error).0
+    PostgresError::from(error).0
 }
 
-fn nothing() -> StoreError {
+fn no_answer() -> StoreError {
     unavailable("the database answered nothing").0
 }

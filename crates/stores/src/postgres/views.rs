@@ -16,21 +16,21 @@ use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 use super::connection::{Connections, Parameters};
+use super::errors::{PostgresError, corrupt};
+use super::nul_escape::{escape, unescape};
 use super::stored_run::control_if_readable;
-use super::text::{kept, told};
-use super::trouble::{Stop, corrupt};
-use crate::page::{Asked, Place};
-use crate::words::{role_of, status_of, timestamp, unsigned};
+use crate::columns::{parse_role, parse_status, timestamp, to_u64};
+use crate::page::{PagePosition, PageRequest};
 
-pub(super) async fn census(connections: &Connections) -> Result<RunCounts, Stop> {
+pub(super) async fn run_counts(connections: &Connections) -> Result<RunCounts, PostgresError> {
     let mut census = RunCounts::default();
     for row in connections.read(include_str!("sql/census.sql"), &[]).await? {
         let (what, count): (&str, i64) = (row.try_get(0)?, row.try_get(1)?);
         match what {
-            "inbox" => census.inbox = unsigned(count),
-            "approved" => census.approved = unsigned(count),
+            "inbox" => census.inbox = to_u64(count),
+            "approved" => census.approved = to_u64(count),
             status => {
-                census.runs.insert(status_of(status)?, unsigned(count));
+                census.runs.insert(parse_status(status)?, to_u64(count));
             }
         }
     }
@@ -42,14 +42,14 @@ pub(super) async fn count_up_to(
     tenant: &Tenant,
     what: Countable,
     max: u64,
-) -> Result<u64, Stop> {
+) -> Result<u64, PostgresError> {
     let sql = match what {
         Countable::Threads => include_str!("sql/count_threads.sql"),
         Countable::PendingApprovals => include_str!("sql/count_pending.sql"),
     };
     let max = i64::try_from(max).unwrap_or(i64::MAX);
-    let rows = connections.read(sql, &[&kept(tenant.as_str()), &max]).await?;
-    rows.first().map_or(Ok(0), |row| Ok(unsigned(row.try_get(0)?)))
+    let rows = connections.read(sql, &[&escape(tenant.as_str()), &max]).await?;
+    rows.first().map_or(Ok(0), |row| Ok(to_u64(row.try_get(0)?)))
 }
 
 pub(super) async fn has_other_agents(
@@ -57,10 +57,10 @@ pub(super) async fn has_other_agents(
     tenant: &Tenant,
     thread: &ThreadId,
     agents: &BTreeSet<AgentName>,
-) -> Result<bool, Stop> {
-    let agents: Vec<_> = agents.iter().map(|agent| kept(agent.as_str())).collect();
+) -> Result<bool, PostgresError> {
+    let agents: Vec<_> = agents.iter().map(|agent| escape(agent.as_str())).collect();
     let sql = include_str!("sql/thread_has_other_agents.sql");
-    let rows = connections.read(sql, &[&kept(tenant.as_str()), &kept(thread.as_str()), &agents]).await?;
+    let rows = connections.read(sql, &[&escape(tenant.as_str()), &escape(thread.as_str()), &agents]).await?;
     rows.first().map_or(Ok(false), |row| Ok(row.try_get(0)?))
 }
 
@@ -68,9 +68,9 @@ pub(super) async fn run(
     connections: &Connections,
     tenant: &Tenant,
     run: &RunId,
-) -> Result<Option<RunView>, Stop> {
+) -> Result<Option<RunView>, PostgresError> {
     let sql = include_str!("sql/run_view.sql");
-    let found = run_views(connections, sql, &[&kept(tenant.as_str()), &kept(run.as_str())]).await?;
+    let found = run_views(connections, sql, &[&escape(tenant.as_str()), &escape(run.as_str())]).await?;
     Ok(found.into_iter().next())
 }
 
@@ -79,15 +79,15 @@ pub(super) async fn runs(
     tenant: &Tenant,
     filter: &RunFilter,
     page: &Page,
-) -> Result<Listed<RunView>, Stop> {
-    let asked = Asked::of(page)?;
-    let behind = asked.behind.clone().unwrap_or_else(Place::newest);
-    let agent = filter.agent.as_ref().map(|agent| kept(AgentName::as_str(agent)));
-    let (tenant, after_id, count) = (kept(tenant.as_str()), kept(&behind.id), asked.row_count());
+) -> Result<Listed<RunView>, PostgresError> {
+    let request = PageRequest::from_page(page)?;
+    let after = request.after.clone().unwrap_or_else(PagePosition::start_newest_first);
+    let agent = filter.agent.as_ref().map(|agent| escape(AgentName::as_str(agent)));
+    let (tenant, after_id, count) = (escape(tenant.as_str()), escape(&after.id), request.row_count());
     let mut found = if let Some(thread) = &filter.thread {
         let status = filter.status.map(PublicRunStatus::as_str);
         let parameters: Parameters<'_> =
-            &[&tenant, &status, &behind.at, &after_id, &count, &agent, &kept(thread.as_str())];
+            &[&tenant, &status, &after.at, &after_id, &count, &agent, &escape(thread.as_str())];
         run_views(connections, include_str!("sql/runs_of_thread.sql"), parameters).await?
     } else {
         // One index serves what is interrupting, another one all the rest, a third one all the rest of an agent: the pages
@@ -98,25 +98,25 @@ pub(super) async fn runs(
         let rest = rest.filter(|one| asked_for(*one) && *one != PublicRunStatus::Interrupting);
         let rest: Vec<&str> = rest.map(PublicRunStatus::as_str).collect();
         let parameters: [&(dyn ToSql + Sync); 7] =
-            [&tenant, &rest, &behind.at, &after_id, &count, &interrupting, &agent];
+            [&tenant, &rest, &after.at, &after_id, &count, &interrupting, &agent];
         match agent {
             Some(_) => run_views(connections, include_str!("sql/runs_of_agent.sql"), &parameters).await?,
             None => run_views(connections, include_str!("sql/runs_newest.sql"), &parameters[..6]).await?,
         }
     };
-    found.sort_by_key(|view| Reverse(place(view)));
-    Ok(asked.listed(found, place))
+    found.sort_by_key(|view| Reverse(position(view)));
+    Ok(request.page_of(found, position))
 }
 
-fn place(view: &RunView) -> Place {
-    Place::new(view.created_at, view.id.as_str())
+fn position(view: &RunView) -> PagePosition {
+    PagePosition::new(view.created_at, view.id.as_str())
 }
 
 async fn run_views(
     connections: &Connections,
     sql: &str,
     parameters: Parameters<'_>,
-) -> Result<Vec<RunView>, Stop> {
+) -> Result<Vec<RunView>, PostgresError> {
     let mut views = Vec::new();
     for row in connections.read(sql, parameters).await? {
         views.push(run_view(connections, &row).await?);
@@ -124,13 +124,13 @@ async fn run_views(
     Ok(views)
 }
 
-async fn run_view(connections: &Connections, row: &Row) -> Result<RunView, Stop> {
+async fn run_view(connections: &Connections, row: &Row) -> Result<RunView, PostgresError> {
     Ok(RunView {
-        id: RunId::from(told(row.try_get(0)?)),
-        thread: ThreadId::from(told(row.try_get(6)?)),
-        agent: AgentName::from(told(row.try_get(9)?)),
-        status: status_of(row.try_get(1)?)?,
-        seq: unsigned(row.try_get(10)?),
+        id: RunId::from(unescape(row.try_get(0)?)),
+        thread: ThreadId::from(unescape(row.try_get(6)?)),
+        agent: AgentName::from(unescape(row.try_get(9)?)),
+        status: parse_status(row.try_get(1)?)?,
+        seq: to_u64(row.try_get(10)?),
         control: control_if_readable(connections, row.try_get(7)?, row.try_get(8)?).await?,
         interrupt_accepted: row.try_get(2)?,
         created_at: timestamp(row.try_get(3)?),
@@ -144,9 +144,9 @@ pub(super) async fn decision(
     tenant: &Tenant,
     run: &RunId,
     id: &DecisionId,
-) -> Result<Option<Decision>, Stop> {
+) -> Result<Option<Decision>, PostgresError> {
     let sql = include_str!("sql/decision_by_id.sql");
-    let parameters: Parameters<'_> = &[&kept(tenant.as_str()), &kept(run.as_str()), &kept(id.as_str())];
+    let parameters: Parameters<'_> = &[&escape(tenant.as_str()), &escape(run.as_str()), &escape(id.as_str())];
     let rows = connections.read(sql, parameters).await?;
     let text: Option<&str> = rows.first().map(|row| row.try_get(0)).transpose()?;
     text.map(|text| serde_json::from_str(text).map_err(|error| corrupt(error.to_string()))).transpose()
@@ -157,20 +157,23 @@ pub(super) async fn message(
     tenant: &Tenant,
     thread: &ThreadId,
     message: &MessageId,
-) -> Result<Option<MessagePosition>, Stop> {
+) -> Result<Option<MessagePosition>, PostgresError> {
     let sql = include_str!("sql/message_place.sql");
     let parameters: Parameters<'_> =
-        &[&kept(tenant.as_str()), &kept(thread.as_str()), &kept(message.as_str())];
+        &[&escape(tenant.as_str()), &escape(thread.as_str()), &escape(message.as_str())];
     let rows = connections.read(sql, parameters).await?;
     let Some(row) = rows.first() else { return Ok(None) };
     Ok(Some(MessagePosition {
-        run: RunId::from(told(row.try_get(0)?)),
-        seq: unsigned(row.try_get(1)?),
-        role: role_of(row.try_get(2)?)?,
+        run: RunId::from(unescape(row.try_get(0)?)),
+        seq: to_u64(row.try_get(1)?),
+        role: parse_role(row.try_get(2)?)?,
     }))
 }
 
-pub(super) async fn plugin_state(connections: &Connections, lease: &Lease) -> Result<Vec<StateRow>, Stop> {
+pub(super) async fn plugin_state(
+    connections: &Connections,
+    lease: &Lease,
+) -> Result<Vec<StateRow>, PostgresError> {
     let rows = connections.read(include_str!("sql/state_of_run.sql"), &[&lease.row]).await?;
     rows.iter().map(|row| Ok(state_row(row)?.decoded()?)).collect()
 }
@@ -180,9 +183,9 @@ pub(super) async fn state(
     connections: &Connections,
     tenant: &Tenant,
     run: &RunId,
-) -> Result<Vec<StateView>, Stop> {
+) -> Result<Vec<StateView>, PostgresError> {
     let sql = include_str!("sql/state_shown.sql");
-    let rows = connections.read(sql, &[&kept(tenant.as_str()), &kept(run.as_str())]).await?;
+    let rows = connections.read(sql, &[&escape(tenant.as_str()), &escape(run.as_str())]).await?;
     if rows.is_empty() {
         return Err(StoreError::NotFound.into());
     }
@@ -196,12 +199,12 @@ pub(super) async fn state(
     Ok(shown)
 }
 
-fn state_row(row: &Row) -> Result<StateView, Stop> {
+fn state_row(row: &Row) -> Result<StateView, PostgresError> {
     let value = serde_json::from_str(row.try_get(3)?).ok();
     Ok(StateView {
-        plugin: PluginName::from(told(row.try_get(1)?)),
+        plugin: PluginName::from(unescape(row.try_get(1)?)),
         scope: if row.try_get(0)? { Scope::Thread } else { Scope::Run },
-        key: told(row.try_get(2)?),
+        key: unescape(row.try_get(2)?),
         value: value.map(Arc::new),
     })
 }

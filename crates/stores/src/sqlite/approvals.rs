@@ -11,11 +11,11 @@ use machine::inbox::Item;
 use machine::projection_rows::ApprovalStatus;
 use rusqlite::{Connection, OptionalExtension, Params, Row, params};
 
+use super::errors::SqliteError;
 use super::stored_run::event_at;
-use super::trouble::Stop;
-use super::views::row_of;
-use crate::page::{Asked, Place};
-use crate::words::{approval_status_of, kind_of, number, timestamp, unsigned};
+use super::views::find_row;
+use crate::columns::{parse_approval_status, parse_suspension_kind, timestamp, to_i64, to_u64};
+use crate::page::{PagePosition, PageRequest};
 
 /// No run is nested deeper; a longer way is a circle.
 const PATH_COUNT_MAX: usize = 64;
@@ -24,7 +24,7 @@ pub(super) fn suspension(
     connection: &Connection,
     tenant: &Tenant,
     id: &SuspensionId,
-) -> Result<Option<SuspensionView>, Stop> {
+) -> Result<Option<SuspensionView>, SqliteError> {
     let snapshot = connection.unchecked_transaction()?;
     let sql = include_str!("sql/suspension_by_id.sql");
     let found = views(connection, tenant, sql, params![tenant.as_str(), id.as_str()])?;
@@ -37,22 +37,22 @@ pub(super) fn approvals(
     tenant: &Tenant,
     filter: &ApprovalFilter,
     page: &Page,
-) -> Result<Listed<SuspensionView>, Stop> {
-    let asked = Asked::of(page)?;
-    let mut behind = asked.behind.clone().unwrap_or_else(Place::oldest);
+) -> Result<Listed<SuspensionView>, SqliteError> {
+    let request = PageRequest::from_page(page)?;
+    let mut after = request.after.clone().unwrap_or_else(PagePosition::start_oldest_first);
     let snapshot = connection.unchecked_transaction()?;
     let mut found = Vec::new();
     loop {
-        let rows = candidates(connection, tenant, filter, &behind, asked.row_count())?;
-        let is_last = rows.len() <= asked.limit;
-        behind = rows.last().map_or(behind, place);
+        let rows = candidates(connection, tenant, filter, &after, request.row_count())?;
+        let is_last = rows.len() <= request.limit;
+        after = rows.last().map_or(after, position);
         found.extend(rows.into_iter().filter(|view| filter.matches(view)));
-        if is_last || found.len() > asked.limit {
+        if is_last || found.len() > request.limit {
             break;
         }
     }
     drop(snapshot);
-    Ok(asked.listed(found, place))
+    Ok(request.page_of(found, position))
 }
 
 /// The next ones that may be asked for, oldest first. What is answered and not heard is among them unless only what is
@@ -61,22 +61,22 @@ fn candidates(
     connection: &Connection,
     tenant: &Tenant,
     filter: &ApprovalFilter,
-    behind: &Place,
+    after: &PagePosition,
     count: i64,
-) -> Result<Vec<SuspensionView>, Stop> {
+) -> Result<Vec<SuspensionView>, SqliteError> {
     let status = filter.status.map(ApprovalStatus::as_str);
     if let Some(run) = &filter.run {
-        let Some(run) = row_of(connection, tenant, run)? else { return Ok(Vec::new()) };
-        let params = params![run, status, behind.at, behind.id, count, number(filter.changed_after)];
+        let Some(run) = find_row(connection, tenant, run)? else { return Ok(Vec::new()) };
+        let params = params![run, status, after.at, after.id, count, to_i64(filter.changed_after)];
         return views(connection, tenant, include_str!("sql/approvals_of_run.sql"), params);
     }
     if let Some(thread) = &filter.thread {
-        let params = params![tenant.as_str(), status, behind.at, behind.id, count, thread.as_str()];
+        let params = params![tenant.as_str(), status, after.at, after.id, count, thread.as_str()];
         return views(connection, tenant, include_str!("sql/approvals_of_thread.sql"), params);
     }
     let mut found = Vec::new();
     if filter.status.is_none_or(|asked| asked == ApprovalStatus::Pending) {
-        let params = params![tenant.as_str(), behind.at, behind.id, count];
+        let params = params![tenant.as_str(), after.at, after.id, count];
         found = views(connection, tenant, include_str!("sql/approvals_pending.sql"), params)?;
     }
     if filter.status != Some(ApprovalStatus::Pending) {
@@ -86,17 +86,17 @@ fn candidates(
             *one == ApprovalStatus::Pending || filter.status.is_none_or(|asked| asked == *one)
         };
         for status in ApprovalStatus::ALL.into_iter().filter(may_be) {
-            let params = params![tenant.as_str(), status.as_str(), behind.at, behind.id, count];
+            let params = params![tenant.as_str(), status.as_str(), after.at, after.id, count];
             found.extend(views(connection, tenant, include_str!("sql/approvals_oldest.sql"), params)?);
         }
-        found.sort_by_key(place);
+        found.sort_by_key(position);
         found.truncate(usize::try_from(count).unwrap_or(usize::MAX));
     }
     Ok(found)
 }
 
-fn place(view: &SuspensionView) -> Place {
-    Place::new(view.created_at, view.id.as_str())
+fn position(view: &SuspensionView) -> PagePosition {
+    PagePosition::new(view.created_at, view.id.as_str())
 }
 
 fn views(
@@ -104,7 +104,7 @@ fn views(
     tenant: &Tenant,
     sql: &str,
     params: impl Params,
-) -> Result<Vec<SuspensionView>, Stop> {
+) -> Result<Vec<SuspensionView>, SqliteError> {
     let mut statement = connection.prepare_cached(sql)?;
     let mut rows = statement.query(params)?;
     let mut views = Vec::new();
@@ -114,11 +114,11 @@ fn views(
     Ok(views)
 }
 
-fn view(connection: &Connection, tenant: &Tenant, row: &Row<'_>) -> Result<SuspensionView, Stop> {
+fn view(connection: &Connection, tenant: &Tenant, row: &Row<'_>) -> Result<SuspensionView, SqliteError> {
     let (kind, status): (String, String) = (row.get(4)?, row.get(5)?);
     let (run, agent) = (RunId::from(row.get::<_, String>(12)?), AgentName::from(row.get::<_, String>(13)?));
     let call = CallId::from(row.get::<_, String>(3)?);
-    let opened_seq = unsigned(row.get(2)?);
+    let opened_seq = to_u64(row.get(2)?);
     let opened = opening(connection, row.get(1)?, opened_seq)?;
     let (step, opened) = opened.map_or((0, None), |(step, opened)| (step, Some(Arc::new(opened))));
     let last = PathEntry { run: run.clone(), agent: agent.clone(), call: call.clone() };
@@ -131,14 +131,14 @@ fn view(connection: &Connection, tenant: &Tenant, row: &Row<'_>) -> Result<Suspe
         agent,
         call,
         step,
-        kind: kind_of(&kind)?,
-        status: approval_status_of(&status)?,
+        kind: parse_suspension_kind(&kind)?,
+        status: parse_approval_status(&status)?,
         answered,
         edited: None,
         opened,
         answer_is_unreadable: false,
         opened_seq,
-        closed_seq: row.get::<_, Option<i64>>(17)?.map(unsigned),
+        closed_seq: row.get::<_, Option<i64>>(17)?.map(to_u64),
         created_at: timestamp(row.get(7)?),
         decided_at: row.get::<_, Option<i64>>(8)?.map(timestamp),
         decided_by: row.get::<_, Option<String>>(9)?.map(Principal::from),
@@ -150,7 +150,7 @@ fn view(connection: &Connection, tenant: &Tenant, row: &Row<'_>) -> Result<Suspe
 }
 
 /// What the run has not heard yet stands in its inbox.
-fn with_its_answer(connection: &Connection, view: SuspensionView) -> Result<SuspensionView, Stop> {
+fn with_its_answer(connection: &Connection, view: SuspensionView) -> Result<SuspensionView, SqliteError> {
     let mut statement = connection.prepare_cached(include_str!("sql/suspension_answer_given.sql"))?;
     let answer = statement.query_row(params![view.tenant.as_str(), view.id.as_str()], |row| {
         let text = row.get_ref(0)?.as_str().unwrap_or_default();
@@ -163,11 +163,17 @@ fn with_its_answer(connection: &Connection, view: SuspensionView) -> Result<Susp
 }
 
 /// What a person needs to see stands in the event. None where it cannot be decoded, is missing or says something else.
-fn opening(connection: &Connection, run: i64, seq: u64) -> Result<Option<(u32, OpenedSuspension)>, Stop> {
+fn opening(
+    connection: &Connection,
+    run: i64,
+    seq: u64,
+) -> Result<Option<(u32, OpenedSuspension)>, SqliteError> {
     let event = match event_at(connection, run, seq) {
         Ok(event) => event,
-        Err(Stop(StoreError::Failed(StoreFailure::Corrupt(_)) | StoreError::NotFound)) => return Ok(None),
-        Err(stop) => return Err(stop),
+        Err(SqliteError(StoreError::Failed(StoreFailure::Corrupt(_)) | StoreError::NotFound)) => {
+            return Ok(None);
+        }
+        Err(error) => return Err(error),
     };
     let (Fact::ApprovalRequested(opened) | Fact::ToolSuspended(opened)) = &event.fact else {
         return Ok(None);
@@ -181,7 +187,7 @@ fn path(
     last: PathEntry,
     parent: Option<i64>,
     parent_call: Option<String>,
-) -> Result<Vec<PathEntry>, Stop> {
+) -> Result<Vec<PathEntry>, SqliteError> {
     let mut path = vec![last];
     let mut above = parent.zip(parent_call);
     while let Some((row, call)) = above

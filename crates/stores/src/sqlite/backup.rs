@@ -14,17 +14,17 @@ use engine::store::StoreFailure;
 use rusqlite::backup::{Backup, StepResult};
 use rusqlite::{Connection, OpenFlags};
 
-use super::file::private;
+use super::errors::to_failure;
+use super::file::owner_only;
+use super::inspect::{InspectError, inspect};
 use super::keys::{REMOVE_CALLBACK_KEY, REMOVE_PREVIOUS_CALLBACK_KEY};
-use super::look::{LookFailed, look};
-use super::trouble::trouble;
 
 /// 1 MiB of pages: often enough for whoever watches, and each step is over soon.
 const STEP_PAGE_COUNT: i32 = 256;
 
 /// How far a copy is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Progress {
+pub struct BackupProgress {
     pub pages_done: u64,
     pub pages_total: u64,
 }
@@ -37,12 +37,12 @@ pub struct BackedUp {
 }
 
 #[derive(Debug)]
-pub enum BackupFailed {
+pub enum BackupError {
     /// Nothing is overwritten.
     Exists {
         path: PathBuf,
     },
-    Look(LookFailed),
+    Inspect(InspectError),
     /// The copy cannot be written.
     Copy {
         path: PathBuf,
@@ -50,21 +50,21 @@ pub enum BackupFailed {
     },
 }
 
-impl fmt::Display for BackupFailed {
+impl fmt::Display for BackupError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Exists { path } => write!(f, "{} exists already", path.display()),
-            Self::Look(why) => why.fmt(f),
+            Self::Inspect(why) => why.fmt(f),
             Self::Copy { path, why } => write!(f, "the copy {} cannot be written: {why}", path.display()),
         }
     }
 }
 
-impl std::error::Error for BackupFailed {}
+impl std::error::Error for BackupError {}
 
-impl From<LookFailed> for BackupFailed {
-    fn from(why: LookFailed) -> Self {
-        Self::Look(why)
+impl From<InspectError> for BackupError {
+    fn from(why: InspectError) -> Self {
+        Self::Inspect(why)
     }
 }
 
@@ -72,52 +72,52 @@ impl From<LookFailed> for BackupFailed {
 pub fn backup(
     from: impl AsRef<Path>,
     to: impl AsRef<Path>,
-    mut progress: impl FnMut(Progress),
-) -> Result<BackedUp, BackupFailed> {
+    mut progress: impl FnMut(BackupProgress),
+) -> Result<BackedUp, BackupError> {
     let (from, to) = (from.as_ref(), to.as_ref());
     if fs::symlink_metadata(to).is_ok() {
-        return Err(BackupFailed::Exists { path: to.into() });
+        return Err(BackupError::Exists { path: to.into() });
     }
-    let copy = look(from, |source| {
-        let copy = Unnamed::create(to)?;
+    let copy = inspect(from, |source| {
+        let copy = PartialCopy::create(to)?;
         copy_pages(source, &copy, &mut progress)?;
-        Ok::<_, BackupFailed>(copy)
+        Ok::<_, BackupError>(copy)
     })?;
     copy.name()
 }
 
 /// A copy that is not done. Dropping it removes it.
-struct Unnamed {
+struct PartialCopy {
     path: PathBuf,
     file: File,
     to: PathBuf,
 }
 
-impl Unnamed {
-    fn create(to: &Path) -> Result<Self, BackupFailed> {
+impl PartialCopy {
+    fn create(to: &Path) -> Result<Self, BackupError> {
         // In containers every process has the same number, and one process may make two copies at once.
         let chance = RandomState::new().hash_one(std::process::id());
         let mut name = to.as_os_str().to_owned();
         name.push(format!(".partial-{chance:016x}"));
         let path = PathBuf::from(name);
         // What could not be made is somebody else's, and is not removed.
-        let file = private().create_new(true).write(true).open(&path);
+        let file = owner_only().create_new(true).write(true).open(&path);
         let file = file.map_err(|why| failed(to, &why))?;
         Ok(Self { path, file, to: to.into() })
     }
 
-    fn failed(&self, why: &io::Error) -> BackupFailed {
+    fn failed(&self, why: &io::Error) -> BackupError {
         failed(&self.to, why)
     }
 
     /// The bytes are on the disk before the name is, and the name before anybody hears of it.
-    fn name(self) -> Result<BackedUp, BackupFailed> {
+    fn name(self) -> Result<BackedUp, BackupError> {
         let bytes = self.sync().map_err(|why| self.failed(&why))?;
         // A rename would put the copy in the place of a file that somebody has made meanwhile.
         match fs::hard_link(&self.path, &self.to) {
             Ok(()) => {}
             Err(why) if why.kind() == io::ErrorKind::AlreadyExists => {
-                return Err(BackupFailed::Exists { path: self.to.clone() });
+                return Err(BackupError::Exists { path: self.to.clone() });
             }
             // Not every file system knows a second name.
             Err(_) => fs::rename(&self.path, &self.to).map_err(|why| self.failed(&why))?,
@@ -133,18 +133,18 @@ impl Unnamed {
     }
 }
 
-impl Drop for Unnamed {
+impl Drop for PartialCopy {
     fn drop(&mut self) {
         // Gone already where it was renamed.
         let _ = fs::remove_file(&self.path);
     }
 }
 
-fn failed(to: &Path, why: &io::Error) -> BackupFailed {
+fn failed(to: &Path, why: &io::Error) -> BackupError {
     let text = why.to_string();
     let full = matches!(why.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
     let why = if full { StoreFailure::Full(text) } else { StoreFailure::Unavailable(text) };
-    BackupFailed::Copy { path: to.into(), why }
+    BackupError::Copy { path: to.into(), why }
 }
 
 #[cfg(unix)]
@@ -159,17 +159,17 @@ fn sync_folder(_folder: &Path) -> io::Result<()> {
 
 fn copy_pages(
     source: &Connection,
-    unnamed: &Unnamed,
-    progress: &mut dyn FnMut(Progress),
-) -> Result<(), BackupFailed> {
+    partial: &PartialCopy,
+    progress: &mut dyn FnMut(BackupProgress),
+) -> Result<(), BackupError> {
     let failed =
-        |error: &rusqlite::Error| BackupFailed::Copy { path: unnamed.to.clone(), why: trouble(error) };
+        |error: &rusqlite::Error| BackupError::Copy { path: partial.to.clone(), why: to_failure(error) };
     // Holds one moment of the source for as long as it takes: else every commit of somebody else would make the copy
     // begin again.
-    let moment = source.unchecked_transaction().map_err(LookFailed::from)?;
-    source.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(())).map_err(LookFailed::from)?;
+    let snapshot = source.unchecked_transaction().map_err(InspectError::from)?;
+    source.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(())).map_err(InspectError::from)?;
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let mut copy = Connection::open_with_flags(&unnamed.path, flags).map_err(|error| failed(&error))?;
+    let mut copy = Connection::open_with_flags(&partial.path, flags).map_err(|error| failed(&error))?;
     // One that is not finished is thrown away, and one that is finished is synced before it has a name.
     copy.execute_batch("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF;")
         .map_err(|error| failed(&error))?;
@@ -179,17 +179,17 @@ fn copy_pages(
         let now = backup.progress();
         let pages = |count: i32| u64::try_from(count).unwrap_or(0);
         let (left, pages_total) = (pages(now.remaining), pages(now.pagecount));
-        progress(Progress { pages_done: pages_total.saturating_sub(left), pages_total });
+        progress(BackupProgress { pages_done: pages_total.saturating_sub(left), pages_total });
         if step == StepResult::Done {
             break;
         }
         if step != StepResult::More {
             let why = StoreFailure::Unavailable(format!("a step of the copy is {step:?}"));
-            return Err(BackupFailed::Copy { path: unnamed.to.clone(), why });
+            return Err(BackupError::Copy { path: partial.to.clone(), why });
         }
     }
     drop(backup);
-    drop(moment);
+    drop(snapshot);
     // The keys of callbacks are no part of a backup. The copy has no journal of its own as long as nobody else opens it.
     for sql in ["PRAGMA locking_mode = EXCLUSIVE;", REMOVE_CALLBACK_KEY, REMOVE_PREVIOUS_CALLBACK_KEY] {
         copy.execute_batch(sql).map_err(|error| failed(&error))?;

@@ -7,8 +7,8 @@ use std::thread::JoinHandle;
 
 use rusqlite::Connection;
 
-use super::trouble::leaves_the_file_as_it_was;
-use super::writer::Broken;
+use super::errors::leaves_file_unchanged;
+use super::writer::FatalFlag;
 
 /// 4 MiB of pages: a pass is worth its syncs, and a recovery reads no more than a few of these.
 const PASS_PAGE_COUNT: u32 = 1_024;
@@ -18,21 +18,21 @@ const LOG_PAGE_COUNT_MAX: u32 = 16 * PASS_PAGE_COUNT;
 
 /// How far the log has grown since the last pass.
 #[derive(Default)]
-pub(super) struct Pace {
+pub(super) struct WalGrowth {
     pages: Arc<AtomicU32>,
     at_last_pass: u32,
 }
 
-impl Pace {
+impl WalGrowth {
     /// Hears of every commit on this connection.
-    pub(super) fn follow(connection: &mut Connection) -> rusqlite::Result<Self> {
-        let pace = Self::default();
-        let pages = pace.pages.clone();
+    pub(super) fn track(connection: &mut Connection) -> rusqlite::Result<Self> {
+        let growth = Self::default();
+        let pages = growth.pages.clone();
         connection.wal_hook(Some(move |_: &mut rusqlite::hooks::Wal, count| {
             pages.store(u32::try_from(count).unwrap_or(0), Ordering::Relaxed);
             Ok(())
         }))?;
-        Ok(pace)
+        Ok(growth)
     }
 
     /// Whether a pass is worth it; if so, the next one is counted from here.
@@ -54,23 +54,23 @@ impl Pace {
 }
 
 /// Copies as much as it can without making anybody wait.
-pub(super) fn pass(connection: &Connection) -> rusqlite::Result<()> {
+pub(super) fn checkpoint_once(connection: &Connection) -> rusqlite::Result<()> {
     connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))
 }
 
 /// Ends when the sender is dropped.
 pub(super) fn thread(
     connection: Connection,
-    broken: Broken,
+    fatal: FatalFlag,
 ) -> std::io::Result<(SyncSender<()>, JoinHandle<()>)> {
     let (sender, receiver) = sync_channel(1);
     let work = move || {
         while receiver.recv().is_ok() {
             // A sync that failed may have lost pages that the next one says are written.
-            if let Err(error) = pass(&connection)
-                && !leaves_the_file_as_it_was(&error)
+            if let Err(error) = checkpoint_once(&connection)
+                && !leaves_file_unchanged(&error)
             {
-                broken.end(&format!("a checkpoint failed: {error}"));
+                fatal.set(&format!("a checkpoint failed: {error}"));
             }
         }
     };

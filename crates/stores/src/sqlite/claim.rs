@@ -10,17 +10,17 @@ use machine::Timestamp;
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, params, params_from_iter};
 
-use super::desk::Desk;
-use super::lease::{Aside, Held, Leases};
-use super::stored_run::StoredRun;
-use super::trouble::{Stop, corrupt};
-use crate::words::{millis, timestamp};
+use super::errors::{SqliteError, corrupt};
+use super::lease::{SkipKey, SqliteHeldLeases, SqliteLeases};
+use super::stored_run::SqliteStoredRun;
+use super::write_tx::WriteTx;
+use crate::columns::{millis, timestamp};
 
 /// The tenant whose queued run was given out last; the next tenant's turn is next.
 #[derive(Default)]
-pub(super) struct Turn(Mutex<Option<String>>);
+pub(super) struct SqliteTenantTurn(Mutex<Option<String>>);
 
-impl Turn {
+impl SqliteTenantTurn {
     fn last(&self) -> Option<String> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -32,30 +32,30 @@ impl Turn {
 
 pub(super) struct Claims<'c> {
     pub(super) connection: &'c Connection,
-    pub(super) leases: &'c Leases,
-    pub(super) turn: &'c Turn,
+    pub(super) leases: &'c SqliteLeases,
+    pub(super) turn: &'c SqliteTenantTurn,
     pub(super) now: Timestamp,
 }
 
 /// What a run must be to be given out.
 #[derive(Clone, Copy)]
-enum Wanted {
+enum ClaimCondition {
     Unended,
     /// Named by an index, if it is not the one of a tenant's queue.
-    Ready(Option<Entry>),
+    Ready(Option<IndexEntry>),
 }
 
 /// An index in the order of which runs are given out. It holds all that is asked for, so the runs themselves are not
 /// looked at before one of them is taken.
 #[derive(Clone, Copy)]
-enum Line {
+enum ClaimIndex {
     Woken,
     Interrupted,
     Due,
 }
 
-impl Line {
-    const fn index(self) -> &'static str {
+impl ClaimIndex {
+    const fn name(self) -> &'static str {
         match self {
             Self::Woken => "runs_woken",
             Self::Interrupted => "runs_interrupted",
@@ -83,37 +83,37 @@ impl Line {
 
 /// One entry of a line.
 #[derive(Clone, Copy)]
-struct Entry {
-    line: Line,
+struct IndexEntry {
+    index: ClaimIndex,
     at: i64,
     row: i64,
 }
 
-impl Entry {
+impl IndexEntry {
     /// In the order of arrival, which is in microseconds.
-    const fn place(&self) -> (i64, i64) {
-        match self.line {
-            Line::Woken | Line::Interrupted => (self.at, self.row),
-            Line::Due => (self.at.saturating_mul(1_000), self.row),
+    const fn order_key(&self) -> (i64, i64) {
+        match self.index {
+            ClaimIndex::Woken | ClaimIndex::Interrupted => (self.at, self.row),
+            ClaimIndex::Due => (self.at.saturating_mul(1_000), self.row),
         }
     }
 
-    const fn aside(&self) -> Aside {
-        Aside::Entry(self.line.index(), self.at, self.row)
+    const fn skip_key(&self) -> SkipKey {
+        SkipKey::Entry(self.index.name(), self.at, self.row)
     }
 }
 
 /// What a claim has met so far.
 #[derive(Default)]
-struct Met {
+struct ClaimProgress {
     /// No entry of a line is tried twice.
-    tried: BTreeSet<Aside>,
-    trouble: Option<Stop>,
+    tried: BTreeSet<SkipKey>,
+    trouble: Option<SqliteError>,
     /// Whose runs are not given out.
     pass_over: Option<SkipTenant>,
 }
 
-impl Met {
+impl ClaimProgress {
     /// The tenant whose woken runs are passed over too.
     fn not_woken(&self) -> Option<&Tenant> {
         self.pass_over.as_ref().filter(|full| full.woken).map(|full| &full.tenant)
@@ -124,15 +124,15 @@ impl Met {
     }
 
     /// One run, or one line, that cannot be read now must not keep the others from being given out.
-    fn note(&mut self, stop: Stop) {
-        tracing::error!(refused = %stop.0, "not all that is ready could be looked at");
-        self.trouble.get_or_insert(stop);
+    fn note(&mut self, error: SqliteError) {
+        tracing::error!(refused = %error.0, "not all that is ready could be looked at");
+        self.trouble.get_or_insert(error);
     }
 }
 
 impl Claims<'_> {
-    pub(super) fn claim(&self, claim: &Claim) -> Result<Vec<Claimed>, Stop> {
-        let (mut claimed, mut met) = (Vec::new(), Met::default());
+    pub(super) fn claim(&self, claim: &Claim) -> Result<Vec<Claimed>, SqliteError> {
+        let (mut claimed, mut progress) = (Vec::new(), ClaimProgress::default());
         match claim {
             Claim::Run { tenant, run } => {
                 let mut statement =
@@ -141,65 +141,67 @@ impl Claims<'_> {
                     .query_row(params![tenant.as_str(), run.as_str()], |row| row.get(0))
                     .optional()?;
                 if let Some(row) = row {
-                    claimed.extend(self.take(row, Wanted::Unended)?);
+                    claimed.extend(self.take(row, ClaimCondition::Unended)?);
                 }
             }
             Claim::Next { limit, skip_tenant: pass_over } => {
-                met.pass_over.clone_from(pass_over);
-                self.claim_woken(Line::Woken, *limit, &mut claimed, &mut met);
-                if let Err(stop) = self.claim_startable(*limit, &mut claimed, &mut met) {
-                    met.note(stop);
+                progress.pass_over.clone_from(pass_over);
+                self.claim_woken(ClaimIndex::Woken, *limit, &mut claimed, &mut progress);
+                if let Err(error) = self.claim_startable(*limit, &mut claimed, &mut progress) {
+                    progress.note(error);
                 }
             }
             Claim::Urgent { limit } => {
-                self.claim_woken(Line::Interrupted, *limit, &mut claimed, &mut met);
+                self.claim_woken(ClaimIndex::Interrupted, *limit, &mut claimed, &mut progress);
             }
         }
         // What is given out by now would be held by nobody, whatever trouble there was beside it.
-        match met.trouble {
-            Some(stop) if claimed.is_empty() => Err(stop),
+        match progress.trouble {
+            Some(error) if claimed.is_empty() => Err(error),
             Some(_) | None => Ok(claimed),
         }
     }
 
     /// Gives the run out, if nobody holds it and it is what is wanted.
-    fn take(&self, row: i64, wanted: Wanted) -> Result<Option<Claimed>, Stop> {
+    fn take(&self, row: i64, condition: ClaimCondition) -> Result<Option<Claimed>, SqliteError> {
         let snapshot = self.connection.unchecked_transaction()?;
         let mut held = self.leases.lock();
         if held.is_held(row) {
             return Ok(None);
         }
-        let found = match (StoredRun::find(self.connection, row), wanted) {
-            (Err(Stop(StoreError::Failed(StoreFailure::Corrupt(why)))), Wanted::Ready(_)) => {
+        let found = match (SqliteStoredRun::find(self.connection, row), condition) {
+            (Err(SqliteError(StoreError::Failed(StoreFailure::Corrupt(why)))), ClaimCondition::Ready(_)) => {
                 tracing::error!(row, why, "a run cannot be read and stands still; see what the doctor says");
-                held.set_aside(Aside::Run(row));
+                held.skip(SkipKey::Run(row));
                 return Ok(None);
             }
-            (found, Wanted::Ready(_) | Wanted::Unended) => found?.filter(|run| !run.ended),
+            (found, ClaimCondition::Ready(_) | ClaimCondition::Unended) => found?.filter(|run| !run.ended),
         };
-        let found = found.filter(|run| match wanted {
-            Wanted::Unended => true,
-            Wanted::Ready(_) => run.ready != 0 || run.wake_at.is_some_and(|at| at <= millis(self.now)),
+        let found = found.filter(|run| match condition {
+            ClaimCondition::Unended => true,
+            ClaimCondition::Ready(_) => {
+                run.ready != 0 || run.wake_at.is_some_and(|at| at <= millis(self.now))
+            }
         });
-        let run = match (found, wanted) {
-            (Some(run), Wanted::Unended | Wanted::Ready(_)) => run,
-            (None, Wanted::Ready(Some(entry))) => {
-                self.set_aside_if_untrue(entry, &mut held)?;
+        let run = match (found, condition) {
+            (Some(run), ClaimCondition::Unended | ClaimCondition::Ready(_)) => run,
+            (None, ClaimCondition::Ready(Some(entry))) => {
+                self.skip_if_stale(entry, &mut held)?;
                 return Ok(None);
             }
-            (None, Wanted::Unended | Wanted::Ready(None)) => return Ok(None),
+            (None, ClaimCondition::Unended | ClaimCondition::Ready(None)) => return Ok(None),
         };
         let stored_epoch = run.epoch;
         let lease = run.lease(held.next_epoch(Some(row), stored_epoch));
-        held.give(lease.clone());
+        held.add(lease.clone());
         drop(held);
         let loaded = match run.load(self.connection) {
             Ok(loaded) => Ok(loaded),
             // It is held: a run that cannot be decoded must not keep all others from being given out.
-            Err(Stop(StoreError::Failed(trouble @ StoreFailure::Corrupt(_)))) => Err(trouble),
-            Err(stop) => {
-                self.leases.lock().let_go(row, stored_epoch);
-                return Err(stop);
+            Err(SqliteError(StoreError::Failed(trouble @ StoreFailure::Corrupt(_)))) => Err(trouble),
+            Err(error) => {
+                self.leases.lock().release(row, stored_epoch);
+                return Err(error);
             }
         };
         drop(snapshot);
@@ -208,42 +210,48 @@ impl Claims<'_> {
     }
 
     /// An entry that its run does not bear out, at one and the same moment, would come first again and again.
-    fn set_aside_if_untrue(&self, entry: Entry, held: &mut Held) -> Result<(), Stop> {
-        let Entry { line, at, row } = entry;
-        let mut statement = self.connection.prepare_cached(line.has_entry())?;
+    fn skip_if_stale(&self, entry: IndexEntry, held: &mut SqliteHeldLeases) -> Result<(), SqliteError> {
+        let IndexEntry { index, at, row } = entry;
+        let mut statement = self.connection.prepare_cached(index.has_entry())?;
         if statement.query_row([at, row], |found| found.get(0))? {
-            let index = line.index();
+            let index = index.name();
             tracing::error!(
                 row,
                 index,
                 "an entry of a damaged index is passed over; see what the doctor says"
             );
-            held.set_aside(entry.aside());
+            held.skip(entry.skip_key());
         }
         Ok(())
     }
 
     /// The line of those that were woken, interrupted or lost their worker, or a part of it, and what is due: in the
     /// order in which they became so.
-    fn claim_woken(&self, line: Line, limit: usize, claimed: &mut Vec<Claimed>, met: &mut Met) {
+    fn claim_woken(
+        &self,
+        index: ClaimIndex,
+        limit: usize,
+        claimed: &mut Vec<Claimed>,
+        progress: &mut ClaimProgress,
+    ) {
         loop {
             let missing = limit.saturating_sub(claimed.len());
             let mut candidates = Vec::new();
-            for line in [line, Line::Due] {
-                if let Err(stop) = self.candidates(line, missing, met, &mut candidates) {
-                    met.note(stop);
+            for index in [index, ClaimIndex::Due] {
+                if let Err(error) = self.candidates(index, missing, progress, &mut candidates) {
+                    progress.note(error);
                 }
             }
             // Another worker may have been faster with all of them; then there are others.
             if candidates.is_empty() {
                 return;
             }
-            candidates.sort_unstable_by_key(Entry::place);
+            candidates.sort_unstable_by_key(IndexEntry::order_key);
             for entry in candidates.into_iter().take(missing) {
-                met.tried.insert(entry.aside());
-                match self.take(entry.row, Wanted::Ready(Some(entry))) {
+                progress.tried.insert(entry.skip_key());
+                match self.take(entry.row, ClaimCondition::Ready(Some(entry))) {
                     Ok(taken) => claimed.extend(taken),
-                    Err(stop) => met.note(stop),
+                    Err(error) => progress.note(error),
                 }
             }
         }
@@ -253,17 +261,17 @@ impl Claims<'_> {
     /// line. Whatever comes before trouble is found.
     fn candidates(
         &self,
-        line: Line,
+        index: ClaimIndex,
         limit: usize,
-        met: &Met,
-        candidates: &mut Vec<Entry>,
-    ) -> Result<(), Stop> {
+        progress: &ClaimProgress,
+        candidates: &mut Vec<IndexEntry>,
+    ) -> Result<(), SqliteError> {
         let mut missing = limit;
-        self.walk(line, met.not_woken(), |entry| {
-            if matches!(line, Line::Due) && entry.at > millis(self.now) || missing == 0 {
+        self.walk(index, progress.not_woken(), |entry| {
+            if matches!(index, ClaimIndex::Due) && entry.at > millis(self.now) || missing == 0 {
                 return ControlFlow::Break(());
             }
-            if !met.tried.contains(&entry.aside()) {
+            if !progress.tried.contains(&entry.skip_key()) {
                 candidates.push(entry);
                 missing -= 1;
             }
@@ -274,30 +282,32 @@ impl Claims<'_> {
     /// Along a line, past runs that somebody holds and past what is damaged.
     fn walk(
         &self,
-        line: Line,
+        index: ClaimIndex,
         but: Option<&Tenant>,
-        mut each: impl FnMut(Entry) -> ControlFlow<()>,
-    ) -> Result<(), Stop> {
-        let (sql, parameters) = match (line, but) {
-            (Line::Woken, Some(tenant)) => {
+        mut each: impl FnMut(IndexEntry) -> ControlFlow<()>,
+    ) -> Result<(), SqliteError> {
+        let (sql, parameters) = match (index, but) {
+            (ClaimIndex::Woken, Some(tenant)) => {
                 (include_str!("sql/claim_woken_of_others.sql"), vec![text(tenant)])
             }
             // Without the bound every deadline that this tenant has would be walked past.
-            (Line::Due, Some(tenant)) => (
+            (ClaimIndex::Due, Some(tenant)) => (
                 include_str!("sql/claim_due_of_others.sql"),
                 vec![text(tenant), Value::Integer(millis(self.now))],
             ),
             // A claim of what presses passes over no tenant.
-            (Line::Woken | Line::Due, None) | (Line::Interrupted, _) => (line.in_order(), Vec::new()),
+            (ClaimIndex::Woken | ClaimIndex::Due, None) | (ClaimIndex::Interrupted, _) => {
+                (index.in_order(), Vec::new())
+            }
         };
         let mut statement = self.connection.prepare_cached(sql)?;
         let mut rows = statement.query(params_from_iter(parameters))?;
         while let Some(columns) = rows.next()? {
-            let entry = Entry { line, row: columns.get(0)?, at: columns.get(1)? };
+            let entry = IndexEntry { index, row: columns.get(0)?, at: columns.get(1)? };
             let held = self.leases.lock();
             let passed = held.is_held(entry.row)
-                || held.is_aside(Aside::Run(entry.row))
-                || held.is_aside(entry.aside());
+                || held.is_skipped(SkipKey::Run(entry.row))
+                || held.is_skipped(entry.skip_key());
             drop(held);
             if !passed && each(entry).is_break() {
                 break;
@@ -307,7 +317,12 @@ impl Claims<'_> {
     }
 
     /// Queued runs that hold their thread, one tenant after the other.
-    fn claim_startable(&self, limit: usize, claimed: &mut Vec<Claimed>, met: &mut Met) -> Result<(), Stop> {
+    fn claim_startable(
+        &self,
+        limit: usize,
+        claimed: &mut Vec<Claimed>,
+        progress: &mut ClaimProgress,
+    ) -> Result<(), SqliteError> {
         // How far each tenant's line has been looked through.
         let mut seen: BTreeMap<String, (i64, i64)> = BTreeMap::new();
         let mut tenant = self.turn.last();
@@ -322,7 +337,7 @@ impl Claims<'_> {
                 tenant = None;
                 continue;
             };
-            if met.not_startable(&next) {
+            if progress.not_startable(&next) {
                 tenant = Some(next);
                 continue;
             }
@@ -330,17 +345,17 @@ impl Claims<'_> {
             while let Some((row, ready_at)) = self.startable_after(&next, *place)? {
                 *place = (ready_at, row);
                 found_in_round = true;
-                if self.leases.lock().is_aside(Aside::Run(row)) {
+                if self.leases.lock().is_skipped(SkipKey::Run(row)) {
                     continue;
                 }
-                match self.take(row, Wanted::Ready(None)) {
+                match self.take(row, ClaimCondition::Ready(None)) {
                     Ok(Some(taken)) => {
                         claimed.push(taken);
                         self.turn.pass(&next);
                         break;
                     }
                     Ok(None) => {}
-                    Err(stop) => met.note(stop),
+                    Err(error) => progress.note(error),
                 }
             }
             tenant = Some(next);
@@ -349,7 +364,7 @@ impl Claims<'_> {
     }
 
     /// The next tenant with a queued run; the first one, if none is given.
-    fn tenant_after(&self, tenant: Option<&str>) -> Result<Option<String>, Stop> {
+    fn tenant_after(&self, tenant: Option<&str>) -> Result<Option<String>, SqliteError> {
         let Some(tenant) = tenant else {
             let first = "SELECT min(tenant) FROM runs WHERE ready = 2";
             return Ok(self.connection.prepare_cached(first)?.query_row([], |row| row.get(0))?);
@@ -358,15 +373,19 @@ impl Claims<'_> {
         Ok(statement.query_row([tenant], |row| row.get(0)).optional()?)
     }
 
-    fn startable_after(&self, tenant: &str, (ready_at, row): (i64, i64)) -> Result<Option<(i64, i64)>, Stop> {
+    fn startable_after(
+        &self,
+        tenant: &str,
+        (ready_at, row): (i64, i64),
+    ) -> Result<Option<(i64, i64)>, SqliteError> {
         let mut statement = self.connection.prepare_cached(include_str!("sql/claim_startable.sql"))?;
         let found = statement.query_row(params![tenant, ready_at, row], |row| Ok((row.get(0)?, row.get(1)?)));
         Ok(found.optional()?)
     }
 
-    pub(super) fn next_wake(&self) -> Result<Option<Timestamp>, Stop> {
+    pub(super) fn next_wake(&self) -> Result<Option<Timestamp>, SqliteError> {
         let mut first = None;
-        self.walk(Line::Due, None, |entry| {
+        self.walk(ClaimIndex::Due, None, |entry| {
             first = Some(timestamp(entry.at));
             ControlFlow::Break(())
         })?;
@@ -379,12 +398,16 @@ fn text(tenant: &Tenant) -> Value {
 }
 
 /// The run as it is stored, for whoever holds it.
-pub(super) fn load(connection: &Connection, leases: &Leases, lease: &Lease) -> Result<Loaded, Stop> {
+pub(super) fn load(
+    connection: &Connection,
+    leases: &SqliteLeases,
+    lease: &Lease,
+) -> Result<Loaded, SqliteError> {
     let snapshot = connection.unchecked_transaction()?;
     if !leases.is_current(lease) {
         return Err(StoreError::Fenced.into());
     }
-    let run = StoredRun::find(connection, lease.row)?;
+    let run = SqliteStoredRun::find(connection, lease.row)?;
     let run = run.ok_or_else(|| corrupt(format!("run number {} is gone", lease.row)))?;
     let loaded = run.load(connection)?;
     drop(snapshot);
@@ -399,46 +422,50 @@ pub(super) enum Released {
     NeedsCommit,
 }
 
-pub(super) fn release(connection: &Connection, leases: &Leases, lease: &Lease) -> Result<Released, Stop> {
+pub(super) fn release(
+    connection: &Connection,
+    leases: &SqliteLeases,
+    lease: &Lease,
+) -> Result<Released, SqliteError> {
     // Locked until it is done: an item that is committed meanwhile is followed by a claim, and that one finds the
     // run free.
     let mut held = leases.lock();
     if !held.is_current(lease) {
         return Err(StoreError::Fenced.into());
     }
-    let run = StoredRun::find(connection, lease.row)?;
+    let run = SqliteStoredRun::find(connection, lease.row)?;
     let run = run.ok_or_else(|| corrupt(format!("run number {} is gone", lease.row)))?;
     if run.has_items {
         return Ok(Released::No);
     }
-    let stands_still = match run.status.as_str() {
+    let is_stalled = match run.status.as_str() {
         "running" | "interrupting" => true,
         "queued" => run.holds,
         _ => false,
     };
-    if stands_still && run.ready == 0 {
+    if is_stalled && run.ready == 0 {
         return Ok(Released::NeedsCommit);
     }
-    held.let_go(lease.row, run.epoch);
+    held.release(lease.row, run.epoch);
     Ok(Released::Yes)
 }
 
 /// The release of a run that is not at rest: whoever claims next must find it.
-pub(super) fn release_unfinished(desk: &Desk<'_>, lease: &Lease) -> Result<bool, Stop> {
-    desk.check_lease(lease)?;
-    if StoredRun::find(desk.connection(), lease.row)?.is_some_and(|run| run.has_items) {
+pub(super) fn release_unfinished(tx: &WriteTx<'_>, lease: &Lease) -> Result<bool, SqliteError> {
+    tx.check_lease(lease)?;
+    if SqliteStoredRun::find(tx.connection(), lease.row)?.is_some_and(|run| run.has_items) {
         return Ok(false);
     }
-    let_go(desk, lease)?;
+    abandon(tx, lease)?;
     Ok(true)
 }
 
 /// Nobody works on it, whatever waits for it: whoever claims next hears that first.
-pub(super) fn let_go(desk: &Desk<'_>, lease: &Lease) -> Result<bool, Stop> {
-    desk.check_lease(lease)?;
-    let run = StoredRun::find(desk.connection(), lease.row)?;
+pub(super) fn abandon(tx: &WriteTx<'_>, lease: &Lease) -> Result<bool, SqliteError> {
+    tx.check_lease(lease)?;
+    let run = SqliteStoredRun::find(tx.connection(), lease.row)?;
     let run = run.ok_or_else(|| corrupt(format!("run number {} is gone", lease.row)))?;
-    desk.execute(include_str!("sql/run_let_go.sql"), params![lease.row, desk.arrival()])?;
-    desk.let_go_after_commit(lease.row, run.epoch);
+    tx.execute(include_str!("sql/run_let_go.sql"), params![lease.row, tx.next_arrival()])?;
+    tx.release_after_commit(lease.row, run.epoch);
     Ok(true)
 }

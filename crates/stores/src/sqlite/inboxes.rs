@@ -7,70 +7,80 @@ use machine::inbox::{Item, SubmitContext, Ticket, Verdict, judge_after_end, judg
 use machine::undecodable::judge_without_control;
 use rusqlite::{OptionalExtension, params};
 
-use super::desk::Desk;
+use super::errors::{SqliteError, corrupt};
 use super::stored_run::{control_to_show, inbox};
-use super::trouble::{Stop, corrupt};
-use crate::entry::Written;
-use crate::words::{item_word, number, unsigned};
+use super::write_tx::WriteTx;
+use crate::columns::{item_kind_name, to_i64, to_u64};
+use crate::encoded_commit::EncodedItem;
 
 pub(super) fn submit(
-    desk: &Desk<'_>,
+    tx: &WriteTx<'_>,
     tenant: &Tenant,
     run: &RunId,
-    written: &Written,
-) -> Result<Verdict, Stop> {
+    encoded: &EncodedItem,
+) -> Result<Verdict, SqliteError> {
     let tenant = tenant.as_str();
-    let Some(found) = find(desk, tenant, run)? else { return Err(StoreError::NotFound.into()) };
-    let item = &written.item;
+    let Some(found) = find(tx, tenant, run)? else { return Err(StoreError::NotFound.into()) };
+    let item = &encoded.item;
     // What is left of a run that was ended by its columns need not be decodable.
     if found.ended {
-        return Ok(judge_after_end(item, earlier(desk, found.row, item)?.as_ref()));
+        return Ok(judge_after_end(item, earlier_decision(tx, found.row, item)?.as_ref()));
     }
     if let Some(verdict) = judge_without_control(item, found.ended, found.interrupt_accepted) {
         if verdict.is_taken() {
-            put(desk, tenant, found.row, written)?;
-            desk.count_commit(written.text.len() as u64);
+            put(tx, tenant, found.row, encoded)?;
+            tx.count_commit(encoded.text.len() as u64);
         }
         return Ok(verdict);
     }
-    let control = control_to_show(desk.connection(), found.row, &found.control)?;
-    let inbox: Vec<Item> = inbox(desk.connection(), found.row)?.into_iter().map(|(_, item)| item).collect();
-    let earlier = earlier(desk, found.row, item)?;
+    let control = control_to_show(tx.connection(), found.row, &found.control)?;
+    let inbox: Vec<Item> = inbox(tx.connection(), found.row)?.into_iter().map(|(_, item)| item).collect();
+    let earlier = earlier_decision(tx, found.row, item)?;
     let context = SubmitContext { control: &control, inbox: &inbox, earlier: earlier.as_ref() };
     let verdict = judge_item(item, &context);
     if !verdict.is_taken() {
         return Ok(verdict);
     }
-    let ticket = put(desk, tenant, found.row, written)?;
+    let ticket = put(tx, tenant, found.row, encoded)?;
     match item {
         Item::Decision(Decision { call, .. }) | Item::LateAnswer { call, .. } => {
-            let params = params![found.row, call.as_str(), number(ticket)];
-            desk.execute(include_str!("sql/suspension_answer.sql"), params)?;
+            let params = params![found.row, call.as_str(), to_i64(ticket)];
+            tx.execute(include_str!("sql/suspension_answer.sql"), params)?;
         }
         Item::Early { .. } | Item::Interrupt { .. } | Item::ChildEnded(_) => {}
     }
-    desk.count_commit((written.text.len() + written.decision.as_ref().map_or(0, String::len)) as u64);
+    tx.count_commit((encoded.text.len() + encoded.decision.as_ref().map_or(0, String::len)) as u64);
     Ok(verdict)
 }
 
 /// True unless nobody is there, the run has ended, or it would hear a second interrupt.
-pub(super) fn deliver(desk: &Desk<'_>, tenant: &str, to: &RunId, written: &Written) -> Result<bool, Stop> {
-    let Some(found) = find(desk, tenant, to)? else { return Ok(false) };
-    let second = found.interrupt_accepted && matches!(written.item, Item::Interrupt { .. });
+pub(super) fn deliver(
+    tx: &WriteTx<'_>,
+    tenant: &str,
+    to: &RunId,
+    encoded: &EncodedItem,
+) -> Result<bool, SqliteError> {
+    let Some(found) = find(tx, tenant, to)? else { return Ok(false) };
+    let second = found.interrupt_accepted && matches!(encoded.item, Item::Interrupt { .. });
     if found.ended || second {
         return Ok(false);
     }
-    put(desk, tenant, found.row, written)?;
+    put(tx, tenant, found.row, encoded)?;
     Ok(true)
 }
 
 /// Keeps the id of a decision for ever, where it has one. [`StoreError::Behind`] where the id was used before.
-pub(super) fn remember(desk: &Desk<'_>, tenant: &str, run: i64, written: &Written) -> Result<(), Stop> {
-    if let Some(text) = &written.decision
-        && let Some(id) = written.item.decision().and_then(|decision| decision.id.as_ref())
+pub(super) fn record_decision(
+    tx: &WriteTx<'_>,
+    tenant: &str,
+    run: i64,
+    encoded: &EncodedItem,
+) -> Result<(), SqliteError> {
+    if let Some(text) = &encoded.decision
+        && let Some(id) = encoded.item.decision().and_then(|decision| decision.id.as_ref())
     {
         let sql = include_str!("sql/decision_insert.sql");
-        if desk.execute(sql, params![tenant, run, id.as_str(), text])? == 0 {
+        if tx.execute(sql, params![tenant, run, id.as_str(), text])? == 0 {
             return Err(StoreError::Behind.into());
         }
     }
@@ -78,35 +88,35 @@ pub(super) fn remember(desk: &Desk<'_>, tenant: &str, run: i64, written: &Writte
 }
 
 /// Into the inbox, and the run is woken.
-fn put(desk: &Desk<'_>, tenant: &str, run: i64, written: &Written) -> Result<Ticket, Stop> {
-    let (call, digest) = match &written.item {
+fn put(tx: &WriteTx<'_>, tenant: &str, run: i64, encoded: &EncodedItem) -> Result<Ticket, SqliteError> {
+    let (call, digest) = match &encoded.item {
         Item::Early { decision, digest } => (Some(decision.call.as_str()), Some(digest.0)),
         Item::Decision(_) | Item::Interrupt { .. } | Item::ChildEnded(_) | Item::LateAnswer { .. } => {
             (None, None)
         }
     };
-    desk.execute(
+    tx.execute(
         include_str!("sql/inbox_insert.sql"),
-        params![tenant, run, item_word(&written.item), call, digest, written.text],
+        params![tenant, run, item_kind_name(&encoded.item), call, digest, encoded.text],
     )?;
-    let ticket = unsigned(desk.connection().last_insert_rowid());
-    let interrupts = matches!(written.item, Item::Interrupt { .. });
-    desk.execute(include_str!("sql/run_wake.sql"), params![run, desk.arrival(), interrupts])?;
-    remember(desk, tenant, run, written)?;
+    let ticket = to_u64(tx.connection().last_insert_rowid());
+    let interrupts = matches!(encoded.item, Item::Interrupt { .. });
+    tx.execute(include_str!("sql/run_wake.sql"), params![run, tx.next_arrival(), interrupts])?;
+    record_decision(tx, tenant, run, encoded)?;
     Ok(ticket)
 }
 
-struct Found {
+struct FoundRun {
     row: i64,
     interrupt_accepted: bool,
     ended: bool,
     control: Vec<u8>,
 }
 
-fn find(desk: &Desk<'_>, tenant: &str, run: &RunId) -> Result<Option<Found>, Stop> {
-    let mut statement = desk.prepare(include_str!("sql/run_by_id.sql"))?;
+fn find(tx: &WriteTx<'_>, tenant: &str, run: &RunId) -> Result<Option<FoundRun>, SqliteError> {
+    let mut statement = tx.prepare(include_str!("sql/run_by_id.sql"))?;
     let found = statement.query_row(params![tenant, run.as_str()], |row| {
-        Ok(Found {
+        Ok(FoundRun {
             row: row.get(0)?,
             interrupt_accepted: row.get(1)?,
             ended: row.get(2)?,
@@ -116,9 +126,9 @@ fn find(desk: &Desk<'_>, tenant: &str, run: &RunId) -> Result<Option<Found>, Sto
     Ok(found.optional()?)
 }
 
-fn earlier(desk: &Desk<'_>, run: i64, item: &Item) -> Result<Option<Decision>, Stop> {
+fn earlier_decision(tx: &WriteTx<'_>, run: i64, item: &Item) -> Result<Option<Decision>, SqliteError> {
     let Some(id) = item.decision().and_then(|decision| decision.id.as_ref()) else { return Ok(None) };
-    let mut statement = desk.prepare("SELECT decision FROM decisions WHERE run = ?1 AND id = ?2")?;
+    let mut statement = tx.prepare("SELECT decision FROM decisions WHERE run = ?1 AND id = ?2")?;
     let text: Option<String> = statement.query_row(params![run, id.as_str()], |row| row.get(0)).optional()?;
     text.map(|text| serde_json::from_str(&text).map_err(|error| corrupt(error.to_string()))).transpose()
 }

@@ -8,17 +8,17 @@ use engine::store::{
 use machine::id::{Digest, RunId, ThreadId};
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::desk::Desk;
-use super::trouble::Stop;
-use super::views::row_of;
-use crate::words::{digest, number};
+use super::errors::SqliteError;
+use super::views::find_row;
+use super::write_tx::WriteTx;
+use crate::columns::{digest, to_i64};
 
 pub(super) fn posted(
     connection: &Connection,
     tenant: &str,
     thread: &ThreadId,
     scope: &str,
-) -> Result<Option<(RunId, Digest)>, Stop> {
+) -> Result<Option<(RunId, Digest)>, SqliteError> {
     let mut statement = connection.prepare_cached(include_str!("sql/post_key.sql"))?;
     let found: Option<(String, Vec<u8>)> = statement
         .query_row(params![tenant, thread.as_str(), scope], |row| Ok((row.get(0)?, row.get(1)?)))
@@ -27,10 +27,16 @@ pub(super) fn posted(
     Ok(Some((RunId::from(run), digest(&body)?)))
 }
 
-pub(super) fn bind(desk: &Desk<'_>, tenant: &str, thread: i64, run: i64, key: &PostKey) -> Result<(), Stop> {
+pub(super) fn bind(
+    tx: &WriteTx<'_>,
+    tenant: &str,
+    thread: i64,
+    run: i64,
+    key: &PostKey,
+) -> Result<(), SqliteError> {
     let sql = include_str!("sql/post_key_insert.sql");
     let seal = seal_of_key(&key.scope, run, &key.body.0);
-    desk.execute(sql, params![tenant, thread, key.scope, run, key.body.0, seal.0])?;
+    tx.execute(sql, params![tenant, thread, key.scope, run, key.body.0, seal.0])?;
     Ok(())
 }
 
@@ -52,12 +58,12 @@ fn seal<const COUNT: usize>(parts: [&[u8]; COUNT]) -> Digest {
 
 /// What is kept: of the current ones the first.
 pub(super) fn callback_keys(
-    desk: &Desk<'_>,
+    tx: &WriteTx<'_>,
     drawn: Option<CallbackKey>,
-) -> Result<Option<StoredCallbackKeys>, Stop> {
-    let key = |sql: &str| -> Result<Option<CallbackKey>, Stop> {
+) -> Result<Option<StoredCallbackKeys>, SqliteError> {
+    let key = |sql: &str| -> Result<Option<CallbackKey>, SqliteError> {
         let kept: Option<[u8; CallbackKey::BYTES]> =
-            desk.connection().query_row(sql, [], |row| row.get(0)).optional()?;
+            tx.connection().query_row(sql, [], |row| row.get(0)).optional()?;
         Ok(kept.map(CallbackKey::from))
     };
     if let Some(current) = key("SELECT key FROM callback_key")? {
@@ -65,18 +71,18 @@ pub(super) fn callback_keys(
         return Ok(Some(StoredCallbackKeys { current, previous }));
     }
     if let Some(drawn) = drawn {
-        desk.execute("INSERT INTO callback_key (only, key) VALUES (1, ?1)", params![drawn.as_bytes()])?;
+        tx.execute("INSERT INTO callback_key (only, key) VALUES (1, ?1)", params![drawn.as_bytes()])?;
     }
     Ok(drawn.map(StoredCallbackKeys::first))
 }
 
-pub(super) fn rotate_callback_key(desk: &Desk<'_>, drawn: CallbackKey) -> Result<KeyRotation, Stop> {
-    let Some(kept) = callback_keys(desk, None)? else { return Ok(KeyRotation::NoKey) };
+pub(super) fn rotate_callback_key(tx: &WriteTx<'_>, drawn: CallbackKey) -> Result<KeyRotation, SqliteError> {
+    let Some(kept) = callback_keys(tx, None)? else { return Ok(KeyRotation::NoKey) };
     if kept.previous.is_some() {
         return Ok(KeyRotation::PreviousIsKept);
     }
-    desk.execute("INSERT INTO previous_callback_key (only, key) SELECT 1, key FROM callback_key", [])?;
-    desk.execute("UPDATE callback_key SET key = ?1", params![drawn.as_bytes()])?;
+    tx.execute("INSERT INTO previous_callback_key (only, key) SELECT 1, key FROM callback_key", [])?;
+    tx.execute("UPDATE callback_key SET key = ?1", params![drawn.as_bytes()])?;
     Ok(KeyRotation::Rotated)
 }
 
@@ -86,63 +92,67 @@ pub(super) const REMOVE_CALLBACK_KEY: &str =
 pub(super) const REMOVE_PREVIOUS_CALLBACK_KEY: &str =
     "UPDATE previous_callback_key SET key = zeroblob(32); DELETE FROM previous_callback_key;";
 
-pub(super) fn remove_callback_keys(desk: &Desk<'_>, which: KeysToRemove) -> Result<bool, Stop> {
-    let Some(kept) = callback_keys(desk, None)? else { return Ok(false) };
+pub(super) fn remove_callback_keys(tx: &WriteTx<'_>, which: KeysToRemove) -> Result<bool, SqliteError> {
+    let Some(kept) = callback_keys(tx, None)? else { return Ok(false) };
     match which {
         KeysToRemove::All => {
-            desk.connection().execute_batch(REMOVE_CALLBACK_KEY)?;
-            desk.connection().execute_batch(REMOVE_PREVIOUS_CALLBACK_KEY)?;
+            tx.connection().execute_batch(REMOVE_CALLBACK_KEY)?;
+            tx.connection().execute_batch(REMOVE_PREVIOUS_CALLBACK_KEY)?;
             Ok(true)
         }
         KeysToRemove::Previous => {
-            desk.connection().execute_batch(REMOVE_PREVIOUS_CALLBACK_KEY)?;
+            tx.connection().execute_batch(REMOVE_PREVIOUS_CALLBACK_KEY)?;
             Ok(kept.previous.is_some())
         }
     }
 }
 
 /// What is kept, which is the first one.
-pub(super) fn remember(
-    desk: &Desk<'_>,
+pub(super) fn store_response(
+    tx: &WriteTx<'_>,
     tenant: &Tenant,
     run: &RunId,
     scope: &str,
     answer: StoredResponse,
-) -> Result<StoredResponse, Stop> {
-    let row = row_of(desk.connection(), tenant, run)?.ok_or(StoreError::NotFound)?;
-    if let Some(first) = of_run(desk.connection(), row, scope)? {
+) -> Result<StoredResponse, SqliteError> {
+    let row = find_row(tx.connection(), tenant, run)?.ok_or(StoreError::NotFound)?;
+    if let Some(first) = find_stored_response(tx.connection(), row, scope)? {
         return Ok(first);
     }
-    if is_full(desk.connection(), row)? {
+    if is_full(tx.connection(), row)? {
         return Err(too_many_stored_responses().into());
     }
     let seal = seal_of_answer(scope, &answer.body.0, answer.status.into(), &answer.answer);
-    desk.execute(
+    tx.execute(
         include_str!("sql/remember.sql"),
         params![tenant.as_str(), row, scope, answer.body.0, answer.status, seal.0, answer.answer],
     )?;
     Ok(answer)
 }
 
-fn is_full(connection: &Connection, run: i64) -> Result<bool, Stop> {
+fn is_full(connection: &Connection, run: i64) -> Result<bool, SqliteError> {
     let sql = "SELECT EXISTS (SELECT 1 FROM remembered WHERE run = ?1 LIMIT 1 OFFSET ?2)";
-    let last = number(STORED_RESPONSES_MAX.saturating_sub(1) as u64);
+    let last = to_i64(STORED_RESPONSES_MAX.saturating_sub(1) as u64);
     Ok(connection.prepare_cached(sql)?.query_row(params![run, last], |row| row.get(0))?)
 }
 
-pub(super) fn remembered(
+pub(super) fn stored_response(
     connection: &Connection,
     tenant: &Tenant,
     run: &RunId,
     scope: &str,
-) -> Result<Option<StoredResponse>, Stop> {
-    match row_of(connection, tenant, run)? {
-        Some(row) => of_run(connection, row, scope),
+) -> Result<Option<StoredResponse>, SqliteError> {
+    match find_row(connection, tenant, run)? {
+        Some(row) => find_stored_response(connection, row, scope),
         None => Ok(None),
     }
 }
 
-fn of_run(connection: &Connection, run: i64, scope: &str) -> Result<Option<StoredResponse>, Stop> {
+fn find_stored_response(
+    connection: &Connection,
+    run: i64,
+    scope: &str,
+) -> Result<Option<StoredResponse>, SqliteError> {
     let mut statement = connection
         .prepare_cached("SELECT body, status, answer FROM remembered WHERE run = ?1 AND scope = ?2")?;
     let found: Option<(Vec<u8>, u16, String)> = statement

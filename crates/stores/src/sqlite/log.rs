@@ -6,10 +6,10 @@ use engine::store::LogEntry;
 use machine::id::{RunId, ThreadId};
 use rusqlite::{Connection, OptionalExtension};
 
-use super::held::failed;
-use super::look::{LookFailed, look};
+use super::errors::SqliteError;
+use super::held_calls::failed;
+use super::inspect::{InspectError, inspect};
 use super::stored_run::events_after;
-use super::trouble::Stop;
 
 /// Ids of runs are unique, whatever tenant they are of.
 const FIND: &str = "SELECT runs.row, threads.id FROM runs JOIN threads ON threads.row = runs.thread \
@@ -20,12 +20,17 @@ const FIND: &str = "SELECT runs.row, threads.id FROM runs JOIN threads ON thread
 pub fn read_log(
     path: impl AsRef<Path>,
     run: &RunId,
-) -> Result<Option<(ThreadId, Vec<LogEntry>)>, LookFailed> {
-    look(path.as_ref(), |connection| log_of(connection, run).map_err(|Stop(refused)| failed(refused)))
+) -> Result<Option<(ThreadId, Vec<LogEntry>)>, InspectError> {
+    inspect(path.as_ref(), |connection| {
+        read_run_log(connection, run).map_err(|SqliteError(refused)| failed(refused))
+    })
 }
 
-fn log_of(connection: &Connection, run: &RunId) -> Result<Option<(ThreadId, Vec<LogEntry>)>, Stop> {
-    let moment = connection.unchecked_transaction()?;
+fn read_run_log(
+    connection: &Connection,
+    run: &RunId,
+) -> Result<Option<(ThreadId, Vec<LogEntry>)>, SqliteError> {
+    let snapshot = connection.unchecked_transaction()?;
     let mut statement = connection.prepare_cached(FIND)?;
     let found: Option<(i64, String)> =
         statement.query_row([run.as_str()], |columns| Ok((columns.get(0)?, columns.get(1)?))).optional()?;
@@ -40,6 +45,6 @@ fn log_of(connection: &Connection, run: &RunId) -> Result<Option<(ThreadId, Vec<
         events.extend(page);
     }
     drop(statement);
-    drop(moment);
+    drop(snapshot);
     Ok(Some((ThreadId::from(thread.as_str()), events)))
 }

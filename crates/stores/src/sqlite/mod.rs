@@ -4,35 +4,35 @@
 //! timer to wait for. A commit or sync that fails in a way that leaves the contents of the file unknown ends the
 //! process: what the file holds is found out by opening it again.
 
-mod apart;
 mod append;
 mod approvals;
 pub mod backup;
-mod births;
 mod checkpoint;
 mod claim;
-mod desk;
+mod create;
 pub mod doctor;
+mod errors;
 mod file;
 mod grants;
-mod handover;
-pub mod held;
+pub mod held_calls;
 mod inboxes;
+mod inspect;
 mod keys;
 mod lease;
+mod lease_handover;
 pub mod log;
-mod look;
 mod messages;
 mod readers;
 pub mod retention;
 mod revisions;
 pub mod size;
+mod slow_reads;
 mod store;
 mod stored_run;
 mod thread;
-mod trouble;
 mod undecoded;
 mod views;
+mod write_tx;
 mod writer;
 
 use std::cell::Cell;
@@ -46,56 +46,56 @@ use engine::store::{StoreError, StoreFailure};
 use machine::Timestamp;
 use rusqlite::Connection;
 
-use apart::{Apart, LIST_COUNT, LOG_COUNT};
-use checkpoint::Pace;
-use claim::Turn;
+use checkpoint::WalGrowth;
+use claim::SqliteTenantTurn;
+use errors::SqliteError;
+pub use errors::SqliteOpenError;
 use file::StoreFile;
-use lease::Leases;
-pub use look::LookFailed;
-use readers::{POINT_COUNT, Readers};
-pub use trouble::OpenFailed;
-use trouble::Stop;
-use writer::{Broken, Route, Tally, Writer};
+pub use inspect::InspectError;
+use lease::SqliteLeases;
+use readers::{POINT_READER_COUNT, Readers};
+use slow_reads::{LIST_READER_COUNT, LOG_READER_COUNT, SlowReaders};
+use writer::{FatalFlag, SqliteCounters, Writer, WriterHandle};
 
 /// Says what time it is.
-pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
+pub type SqliteClockFn = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 /// Told why nobody knows any more what the file holds.
 pub type OnFatal = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// How a store is opened. The default is what a server wants.
 #[derive(Clone, Default)]
-pub struct Settings {
+pub struct SqliteSettings {
     /// The system's, if none.
-    pub clock: Option<Clock>,
+    pub clock: Option<SqliteClockFn>,
     /// Ends the process, if none. A store that goes on living refuses every further write.
     pub on_fatal: Option<OnFatal>,
     /// Everything happens on the thread of whoever asks, so that a simulation can be repeated.
     pub inline: bool,
 }
 
-impl fmt::Debug for Settings {
+impl fmt::Debug for SqliteSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Settings").field("inline", &self.inline).finish_non_exhaustive()
+        f.debug_struct("SqliteSettings").field("inline", &self.inline).finish_non_exhaustive()
     }
 }
 
 /// One file, held by this process alone. Dropping it writes what was sent and closes the file.
 pub struct SqliteStore {
-    route: Route,
+    writer_handle: WriterHandle,
     checkpoints: Option<JoinHandle<()>>,
-    shared: Arc<Shared>,
+    shared: Arc<SqliteShared>,
     inline: bool,
 }
 
 /// What reads need, also on another thread.
-struct Shared {
+struct SqliteShared {
     points: Readers,
-    lists: Apart,
-    logs: Apart,
-    leases: Arc<Leases>,
-    turn: Turn,
-    tally: Arc<Tally>,
-    clock: Clock,
+    lists: SlowReaders,
+    logs: SlowReaders,
+    leases: Arc<SqliteLeases>,
+    turn: SqliteTenantTurn,
+    counters: Arc<SqliteCounters>,
+    clock: SqliteClockFn,
     /// Dropped last: whoever opens the file next finds all connections closed.
     file: StoreFile,
 }
@@ -108,26 +108,26 @@ impl fmt::Debug for SqliteStore {
 
 impl SqliteStore {
     /// Opens the file, creates it if there is none, and brings it up to the version of this software.
-    pub fn open(path: impl AsRef<Path>) -> Result<Self, OpenFailed> {
-        Self::open_with(path, Settings::default())
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, SqliteOpenError> {
+        Self::open_with(path, SqliteSettings::default())
     }
 
-    pub fn open_with(path: impl AsRef<Path>, settings: Settings) -> Result<Self, OpenFailed> {
-        let Settings { clock, on_fatal, inline } = settings;
+    pub fn open_with(path: impl AsRef<Path>, settings: SqliteSettings) -> Result<Self, SqliteOpenError> {
+        let SqliteSettings { clock, on_fatal, inline } = settings;
         let clock = clock.unwrap_or_else(|| Arc::new(system_clock));
-        let on_fatal = on_fatal.unwrap_or_else(|| Arc::new(end_the_process));
+        let on_fatal = on_fatal.unwrap_or_else(|| Arc::new(exit_process));
         let file = StoreFile::lock(path.as_ref())?;
         let mut connection = file.writer()?;
         let mark = file.failure_mark();
-        let (opening, last_arrival) = take_over(&mut connection, clock())?;
-        let pace = Pace::follow(&mut connection)?;
-        let shared = Arc::new(Shared {
-            points: Readers::open(&file, POINT_COUNT)?,
-            lists: Apart::open(&file, LIST_COUNT)?,
-            logs: Apart::open(&file, LOG_COUNT)?,
-            leases: Arc::new(Leases::new(opening)),
-            turn: Turn::default(),
-            tally: Arc::default(),
+        let (opening, last_arrival) = reclaim_runs(&mut connection, clock())?;
+        let wal_growth = WalGrowth::track(&mut connection)?;
+        let shared = Arc::new(SqliteShared {
+            points: Readers::open(&file, POINT_READER_COUNT)?,
+            lists: SlowReaders::open(&file, LIST_READER_COUNT)?,
+            logs: SlowReaders::open(&file, LOG_READER_COUNT)?,
+            leases: Arc::new(SqliteLeases::new(opening)),
+            turn: SqliteTenantTurn::default(),
+            counters: Arc::default(),
             clock: clock.clone(),
             file,
         });
@@ -135,32 +135,37 @@ impl SqliteStore {
             connection,
             leases: shared.leases.clone(),
             clock,
-            tally: shared.tally.clone(),
-            pace,
+            counters: shared.counters.clone(),
+            wal_growth,
             checkpoints: None,
             last_arrival: Cell::new(last_arrival),
             opening: opening.saturating_add(1),
-            broken: Broken::new(mark, on_fatal),
+            fatal: FatalFlag::new(mark, on_fatal),
         };
         if inline {
-            let route = Route::inline(writer);
-            return Ok(Self { route, checkpoints: None, shared, inline });
+            let writer_handle = WriterHandle::inline(writer);
+            return Ok(Self { writer_handle, checkpoints: None, shared, inline });
         }
-        let (route, checkpoints) = start(&mut writer, &shared)
-            .and_then(|checkpoints| Ok((Route::thread(writer)?, checkpoints)))
-            .map_err(|why| OpenFailed::Trouble(StoreFailure::Unavailable(why.to_string())))?;
-        Ok(Self { route, checkpoints: Some(checkpoints), shared, inline })
+        let (writer_handle, checkpoints) = start_checkpoints(&mut writer, &shared)
+            .and_then(|checkpoints| Ok((WriterHandle::thread(writer)?, checkpoints)))
+            .map_err(|why| SqliteOpenError::Trouble(StoreFailure::Unavailable(why.to_string())))?;
+        Ok(Self { writer_handle, checkpoints: Some(checkpoints), shared, inline })
     }
 
     /// A read of a few rows, on the thread of whoever asks: it is over sooner than another thread would begin.
-    fn point<T>(&self, read: impl FnOnce(&Connection) -> Result<T, Stop>) -> Result<T, StoreError> {
-        self.shared.tally.answered(self.shared.points.read(read).map_err(|Stop(refused)| refused))
+    fn read_point<T>(
+        &self,
+        read: impl FnOnce(&Connection) -> Result<T, SqliteError>,
+    ) -> Result<T, StoreError> {
+        self.shared
+            .counters
+            .count_result(self.shared.points.read(read).map_err(|SqliteError(refused)| refused))
     }
 }
 
 impl Drop for SqliteStore {
     fn drop(&mut self) {
-        self.route.close();
+        self.writer_handle.close();
         if let Some(thread) = self.checkpoints.take()
             && thread.join().is_err()
         {
@@ -170,16 +175,16 @@ impl Drop for SqliteStore {
 }
 
 /// The thread that copies the log into the file; the writer holds its other end.
-fn start(writer: &mut Writer, shared: &Shared) -> std::io::Result<JoinHandle<()>> {
+fn start_checkpoints(writer: &mut Writer, shared: &SqliteShared) -> std::io::Result<JoinHandle<()>> {
     let connection = shared.file.checkpointer().map_err(std::io::Error::other)?;
-    let (sender, thread) = checkpoint::thread(connection, writer.broken.clone())?;
+    let (sender, thread) = checkpoint::thread(connection, writer.fatal.clone())?;
     writer.checkpoints = Some(sender);
     Ok(thread)
 }
 
 /// Whatever the last process worked on stands still and must be found. Gives how often the file was opened before,
 /// and the last place in the line.
-fn take_over(connection: &mut Connection, now: Timestamp) -> Result<(u32, i64), OpenFailed> {
+fn reclaim_runs(connection: &mut Connection, now: Timestamp) -> Result<(u32, i64), SqliteOpenError> {
     let transaction = connection.transaction()?;
     let opening = transaction.query_row("SELECT count FROM openings", [], |row| row.get(0))?;
     transaction.execute("UPDATE openings SET count = count + 1", [])?;
@@ -197,7 +202,7 @@ fn system_clock() -> Timestamp {
     Timestamp(u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX))
 }
 
-fn end_the_process(why: &str) {
+fn exit_process(why: &str) {
     tracing::error!(why, "what the file holds is unknown; the process ends so that it is opened again");
     std::process::exit(1);
 }

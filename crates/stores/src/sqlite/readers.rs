@@ -8,7 +8,7 @@ use rusqlite::Connection;
 use super::file::StoreFile;
 
 /// Point reads take microseconds, so a few connections serve many threads.
-pub(super) const POINT_COUNT: usize = 4;
+pub(super) const POINT_READER_COUNT: usize = 4;
 
 pub(super) struct Readers {
     idle: Mutex<Vec<Connection>>,

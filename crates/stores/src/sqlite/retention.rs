@@ -15,14 +15,14 @@ use machine::id::{RunId, ThreadId};
 use machine::suspension::Held;
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::desk::Desk;
-use super::look::{LookFailed, look};
+use super::errors::{SqliteError, corrupt};
+use super::inspect::{InspectError, inspect};
 use super::stored_run::event_at;
 use super::thread::delete_thread;
-use super::trouble::{Stop, corrupt};
+use super::write_tx::WriteTx;
 use super::{SqliteStore, StoreFailure};
+use crate::columns::{millis, to_u64};
 pub use crate::pruned::Pruned;
-use crate::words::{millis, unsigned};
 
 /// So many threads are looked at in one short transaction.
 const SCAN_COUNT_MAX: i64 = 256;
@@ -48,21 +48,21 @@ const CHILDREN: &str = "SELECT s.run, s.seq FROM runs r JOIN suspensions s ON s.
 
 /// A sweep over all threads. It may be dropped at any time.
 #[derive(Debug)]
-pub struct Sweep<'s> {
+pub struct SqliteSweep<'s> {
     store: &'s SqliteStore,
     ended_before: Timestamp,
     batch_thread_count_max: usize,
     /// The last thread that was looked at.
-    behind: i64,
-    found: VecDeque<Doomed>,
+    after: i64,
+    found: VecDeque<PrunableThread>,
     /// Threads that could not be judged, and that nobody was told of yet.
     unreadable: u64,
-    over: bool,
+    done: bool,
 }
 
 /// A thread that may go.
 #[derive(Clone, Debug)]
-struct Doomed {
+struct PrunableThread {
     row: i64,
     tenant: Tenant,
     id: ThreadId,
@@ -72,44 +72,44 @@ struct Doomed {
 impl SqliteStore {
     /// Deletes threads whose runs have all ended before this time, at most so many in one commit.
     #[must_use]
-    pub fn sweep(&self, ended_before: Timestamp, batch_thread_count_max: usize) -> Sweep<'_> {
-        Sweep {
+    pub fn sweep(&self, ended_before: Timestamp, batch_thread_count_max: usize) -> SqliteSweep<'_> {
+        SqliteSweep {
             store: self,
             ended_before,
             batch_thread_count_max: batch_thread_count_max.max(1),
-            behind: i64::MIN,
+            after: i64::MIN,
             found: VecDeque::new(),
             unreadable: 0,
-            over: false,
+            done: false,
         }
     }
 
     /// Gives pages that hold nothing back to the system, a bounded number of them. True while more can be given back: a
     /// file that was rebuilt without incremental vacuum keeps its free pages.
-    pub async fn give_back(&self) -> Result<bool, StoreError> {
-        self.route
-            .send(|desk| {
-                let before = free_page_count(desk.connection())?;
+    pub async fn release_free_pages(&self) -> Result<bool, StoreError> {
+        self.writer_handle
+            .send(|tx| {
+                let before = free_page_count(tx.connection())?;
                 let sql = format!("PRAGMA incremental_vacuum({VACUUM_PAGE_COUNT})");
-                let mut vacuum = desk.prepare(&sql)?;
+                let mut vacuum = tx.prepare(&sql)?;
                 let mut pages = vacuum.query([])?;
                 while pages.next()?.is_some() {}
-                let free = free_page_count(desk.connection())?;
+                let free = free_page_count(tx.connection())?;
                 Ok(free > 0 && free < before)
             })
             .await
     }
 }
 
-impl Sweep<'_> {
+impl SqliteSweep<'_> {
     /// Deletes the next batch in one commit. None when all threads have been looked at, and told of.
     pub async fn next(&mut self) -> Result<Option<Pruned>, StoreError> {
-        while self.found.is_empty() && !self.over {
-            let (behind, ended_before) = (self.behind, self.ended_before);
-            let scanned = self.store.list(move |connection| scan(connection, behind, ended_before)).await?;
-            self.over = scanned.last.is_none();
-            self.behind = scanned.last.unwrap_or(self.behind);
-            self.found.extend(scanned.doomed);
+        while self.found.is_empty() && !self.done {
+            let (after, ended_before) = (self.after, self.ended_before);
+            let scanned = self.store.list(move |connection| scan(connection, after, ended_before)).await?;
+            self.done = scanned.last.is_none();
+            self.after = scanned.last.unwrap_or(self.after);
+            self.found.extend(scanned.prunable);
             self.unreadable += scanned.unreadable;
         }
         let unreadable = std::mem::take(&mut self.unreadable);
@@ -121,13 +121,13 @@ impl Sweep<'_> {
         let mut events = 0;
         while batch.len() < self.batch_thread_count_max
             && events < BATCH_EVENT_COUNT_MAX
-            && let Some(doomed) = self.found.pop_front()
+            && let Some(prunable) = self.found.pop_front()
         {
-            events += doomed.size.events;
-            batch.push(doomed);
+            events += prunable.size.events;
+            batch.push(prunable);
         }
         let ended_before = self.ended_before;
-        let pruned = self.store.route.send(move |desk| delete(desk, &batch, ended_before)).await?;
+        let pruned = self.store.writer_handle.send(move |tx| delete(tx, &batch, ended_before)).await?;
         Ok(Some(pruned.plus(passed_over)))
     }
 }
@@ -138,24 +138,27 @@ pub fn survey(
     path: impl AsRef<Path>,
     ended_before: Timestamp,
     mut progress: impl FnMut(u64),
-) -> Result<Pruned, LookFailed> {
-    look(path.as_ref(), |connection| {
+) -> Result<Pruned, InspectError> {
+    inspect(path.as_ref(), |connection| {
         let mut found = Pruned::default();
-        let (mut behind, mut seen) = (i64::MIN, 0);
+        let (mut after, mut seen) = (i64::MIN, 0);
         loop {
-            let scanned = scan(connection, behind, ended_before).map_err(|Stop(refused)| match refused {
-                StoreError::Failed(trouble) => LookFailed::Trouble(trouble),
-                other @ (StoreError::Fenced
-                | StoreError::Behind
-                | StoreError::Stale
-                | StoreError::Busy(_)
-                | StoreError::Impossible(_)
-                | StoreError::NotFound) => LookFailed::Trouble(StoreFailure::Corrupt(other.to_string())),
-            })?;
-            found = scanned.doomed.iter().fold(found, |found, doomed| found.plus(doomed.size));
+            let scanned =
+                scan(connection, after, ended_before).map_err(|SqliteError(refused)| match refused {
+                    StoreError::Failed(trouble) => InspectError::Trouble(trouble),
+                    other @ (StoreError::Fenced
+                    | StoreError::Behind
+                    | StoreError::Stale
+                    | StoreError::Busy(_)
+                    | StoreError::Impossible(_)
+                    | StoreError::NotFound) => {
+                        InspectError::Trouble(StoreFailure::Corrupt(other.to_string()))
+                    }
+                })?;
+            found = scanned.prunable.iter().fold(found, |found, prunable| found.plus(prunable.size));
             found.unreadable += scanned.unreadable;
             let Some(last) = scanned.last else { return Ok(found) };
-            behind = last;
+            after = last;
             seen += scanned.seen;
             progress(seen);
         }
@@ -164,61 +167,65 @@ pub fn survey(
 
 struct Scanned {
     /// Families in the order of their first threads, parents before children.
-    doomed: Vec<Doomed>,
+    prunable: Vec<PrunableThread>,
     unreadable: u64,
     /// None when there are no more.
     last: Option<i64>,
     seen: u64,
 }
 
-fn scan(connection: &Connection, behind: i64, ended_before: Timestamp) -> Result<Scanned, Stop> {
-    let moment = connection.unchecked_transaction()?;
+fn scan(connection: &Connection, after: i64, ended_before: Timestamp) -> Result<Scanned, SqliteError> {
+    let snapshot = connection.unchecked_transaction()?;
     let mut statement = connection.prepare_cached(SCAN)?;
-    let rows = statement.query_map(params![behind, millis(ended_before), SCAN_COUNT_MAX], |row| {
+    let rows = statement.query_map(params![after, millis(ended_before), SCAN_COUNT_MAX], |row| {
         Ok((row.get(0)?, row.get(1)?))
     })?;
     let rows: Vec<(i64, bool)> = rows.collect::<rusqlite::Result<_>>()?;
-    let mut doomed = Vec::new();
+    let mut prunable = Vec::new();
     let mut unreadable = 0;
     for (row, may_go) in &rows {
         if *may_go {
-            match fate(connection, *row, ended_before)? {
-                Fate::Goes(family) => doomed.extend(family),
-                Fate::Stays => {}
-                Fate::Unreadable => unreadable += 1,
+            match judge_family(connection, *row, ended_before)? {
+                Pruning::Delete(family) => prunable.extend(family),
+                Pruning::Keep => {}
+                Pruning::Unreadable => unreadable += 1,
             }
         }
     }
     drop(statement);
-    drop(moment);
+    drop(snapshot);
     // In a damaged table the rows need not be in order, and the same ones would come again and again.
-    let last = rows.last().map(|(row, _)| *row).filter(|last| *last > behind);
-    Ok(Scanned { doomed, unreadable, last, seen: rows.len() as u64 })
+    let last = rows.last().map(|(row, _)| *row).filter(|last| *last > after);
+    Ok(Scanned { prunable, unreadable, last, seen: rows.len() as u64 })
 }
 
 /// What becomes of a thread and all below it.
-enum Fate {
+enum Pruning {
     /// These go, parents first.
-    Goes(Vec<Doomed>),
+    Delete(Vec<PrunableThread>),
     /// One of them has not ended in time.
-    Stays,
+    Keep,
     /// Nobody can tell who is below it.
     Unreadable,
 }
 
-fn fate(connection: &Connection, first: i64, ended_before: Timestamp) -> Result<Fate, Stop> {
+fn judge_family(
+    connection: &Connection,
+    first: i64,
+    ended_before: Timestamp,
+) -> Result<Pruning, SqliteError> {
     let mut family = Vec::new();
     let mut known = BTreeSet::from([first]);
     let mut ahead = VecDeque::from([first]);
     while let Some(thread) = ahead.pop_front() {
         if !has_ended(connection, thread, ended_before)? {
-            return Ok(Fate::Stays);
+            return Ok(Pruning::Keep);
         }
-        family.push(doomed(connection, thread)?);
+        family.push(prunable(connection, thread)?);
         let children = match children(connection, thread) {
-            Err(Stop(why @ (StoreError::Failed(StoreFailure::Corrupt(_)) | StoreError::NotFound))) => {
+            Err(SqliteError(why @ (StoreError::Failed(StoreFailure::Corrupt(_)) | StoreError::NotFound))) => {
                 tracing::warn!(thread, %why, "an event that names a child cannot be read; its thread stays");
-                return Ok(Fate::Unreadable);
+                return Ok(Pruning::Unreadable);
             }
             children => children?,
         };
@@ -228,22 +235,22 @@ fn fate(connection: &Connection, first: i64, ended_before: Timestamp) -> Result<
             }
         }
     }
-    Ok(Fate::Goes(family))
+    Ok(Pruning::Delete(family))
 }
 
-fn has_ended(connection: &Connection, thread: i64, ended_before: Timestamp) -> Result<bool, Stop> {
+fn has_ended(connection: &Connection, thread: i64, ended_before: Timestamp) -> Result<bool, SqliteError> {
     let mut statement = connection.prepare_cached(HAS_ENDED)?;
     Ok(statement.query_row(params![thread, millis(ended_before)], |row| row.get(0))?)
 }
 
-fn doomed(connection: &Connection, row: i64) -> Result<Doomed, Stop> {
+fn prunable(connection: &Connection, row: i64) -> Result<PrunableThread, SqliteError> {
     let sql = "SELECT t.tenant, t.id, count(r.row), coalesce(sum(r.seq), 0) \
                FROM threads t LEFT JOIN runs r ON r.thread = t.row WHERE t.row = ?1";
     let mut statement = connection.prepare_cached(sql)?;
     Ok(statement.query_row([row], |columns| {
         let (tenant, id): (String, String) = (columns.get(0)?, columns.get(1)?);
-        let (runs, events) = (unsigned(columns.get(2)?), unsigned(columns.get(3)?));
-        Ok(Doomed {
+        let (runs, events) = (to_u64(columns.get(2)?), to_u64(columns.get(3)?));
+        Ok(PrunableThread {
             row,
             tenant: Tenant::from(tenant.as_str()),
             id: ThreadId::from(id),
@@ -254,9 +261,9 @@ fn doomed(connection: &Connection, row: i64) -> Result<Doomed, Stop> {
 
 /// The threads of the runs that the runs of this thread have delegated to. The event that opened the suspension names
 /// the child.
-fn children(connection: &Connection, thread: i64) -> Result<Vec<i64>, Stop> {
+fn children(connection: &Connection, thread: i64) -> Result<Vec<i64>, SqliteError> {
     let mut statement = connection.prepare_cached(CHILDREN)?;
-    let rows = statement.query_map([thread], |row| Ok((row.get(0)?, unsigned(row.get(1)?))))?;
+    let rows = statement.query_map([thread], |row| Ok((row.get(0)?, to_u64(row.get(1)?))))?;
     let rows: Vec<(i64, u64)> = rows.collect::<rusqlite::Result<_>>()?;
     let mut children = Vec::new();
     for (run, seq) in rows {
@@ -266,19 +273,19 @@ fn children(connection: &Connection, thread: i64) -> Result<Vec<i64>, Stop> {
         else {
             return Err(corrupt(format!("event {seq} of run {run} names no child")));
         };
-        children.extend(thread_of(connection, run, child)?);
+        children.extend(find_thread(connection, run, child)?);
     }
     Ok(children)
 }
 
 /// None where the child's thread was deleted before.
-fn thread_of(connection: &Connection, parent: i64, child: &RunId) -> Result<Option<i64>, Stop> {
+fn find_thread(connection: &Connection, parent: i64, child: &RunId) -> Result<Option<i64>, SqliteError> {
     let sql = "SELECT c.thread FROM runs p JOIN runs c ON c.tenant = p.tenant AND c.id = ?2 WHERE p.row = ?1";
     let mut statement = connection.prepare_cached(sql)?;
     Ok(statement.query_row(params![parent, child.as_str()], |row| row.get(0)).optional()?)
 }
 
-fn has_parent(connection: &Connection, thread: i64) -> Result<bool, Stop> {
+fn has_parent(connection: &Connection, thread: i64) -> Result<bool, SqliteError> {
     Ok(connection.prepare_cached(HAS_PARENT)?.query_row([thread], |row| row.get(0))?)
 }
 
@@ -288,40 +295,44 @@ fn free_page_count(connection: &Connection) -> rusqlite::Result<i64> {
 
 /// A thread with those of the runs that its runs have delegated to, and so on, once all of their runs have ended. Where
 /// nobody can tell who they are, it goes alone.
-pub(super) fn delete_family(desk: &Desk<'_>, tenant: &Tenant, thread: &ThreadId) -> Result<(), Stop> {
+pub(super) fn delete_family(tx: &WriteTx<'_>, tenant: &Tenant, thread: &ThreadId) -> Result<(), SqliteError> {
     const EVER: Timestamp = Timestamp(u64::MAX);
-    let mut statement = desk.prepare("SELECT row FROM threads WHERE tenant = ?1 AND id = ?2")?;
+    let mut statement = tx.prepare("SELECT row FROM threads WHERE tenant = ?1 AND id = ?2")?;
     let row: Option<i64> =
         statement.query_row(params![tenant.as_str(), thread.as_str()], |row| row.get(0)).optional()?;
     let row = row.ok_or(StoreError::NotFound)?;
-    match fate(desk.connection(), row, EVER)? {
-        Fate::Goes(family) => family.iter().try_for_each(|one| delete_thread(desk, &one.tenant, &one.id)),
+    match judge_family(tx.connection(), row, EVER)? {
+        Pruning::Delete(family) => family.iter().try_for_each(|one| delete_thread(tx, &one.tenant, &one.id)),
         // One below it has not.
-        Fate::Stays if has_ended(desk.connection(), row, EVER)? => Err(StoreError::Stale.into()),
-        Fate::Stays | Fate::Unreadable => delete_thread(desk, tenant, thread),
+        Pruning::Keep if has_ended(tx.connection(), row, EVER)? => Err(StoreError::Stale.into()),
+        Pruning::Keep | Pruning::Unreadable => delete_thread(tx, tenant, thread),
     }
 }
 
 /// A thread that somebody has deleted meanwhile is passed over, and so is one if somebody has posted to it, to a thread
 /// below it, or to its parent: that one stays, and a parent that goes is gone before its children are looked at.
-fn delete(desk: &Desk<'_>, batch: &[Doomed], ended_before: Timestamp) -> Result<Pruned, Stop> {
+fn delete(
+    tx: &WriteTx<'_>,
+    batch: &[PrunableThread],
+    ended_before: Timestamp,
+) -> Result<Pruned, SqliteError> {
     let mut pruned = Pruned::default();
     for thread in batch {
-        if has_parent(desk.connection(), thread.row)? {
+        if has_parent(tx.connection(), thread.row)? {
             continue;
         }
-        match fate(desk.connection(), thread.row, ended_before)? {
-            Fate::Goes(_) => {}
-            Fate::Stays => continue,
-            Fate::Unreadable => {
+        match judge_family(tx.connection(), thread.row, ended_before)? {
+            Pruning::Delete(_) => {}
+            Pruning::Keep => continue,
+            Pruning::Unreadable => {
                 pruned.unreadable += 1;
                 continue;
             }
         }
-        match delete_thread(desk, &thread.tenant, &thread.id) {
+        match delete_thread(tx, &thread.tenant, &thread.id) {
             Ok(()) => pruned = pruned.plus(thread.size),
-            Err(Stop(StoreError::Stale | StoreError::NotFound)) => {}
-            Err(stop) => return Err(stop),
+            Err(SqliteError(StoreError::Stale | StoreError::NotFound)) => {}
+            Err(error) => return Err(error),
         }
     }
     Ok(pruned)

@@ -5,8 +5,8 @@ use engine::store::{InlineAgent, Tenant};
 use machine::id::{Digest, ThreadId};
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::desk::Desk;
-use super::trouble::Stop;
+use super::errors::SqliteError;
+use super::write_tx::WriteTx;
 
 const OF_THREAD: &str = "SELECT b.text FROM threads t JOIN brought b ON b.thread = t.row \
         WHERE t.tenant = ?1 AND t.id = ?2 AND b.digest = ?3 \
@@ -20,36 +20,45 @@ const IS_THERE: &str = "SELECT EXISTS ( \
     ) OR EXISTS (SELECT 1 FROM revisions WHERE digest = ?2)";
 
 /// One of the configuration.
-pub(super) fn put(desk: &Desk<'_>, digest: &Digest, text: &str) -> Result<(), Stop> {
+pub(super) fn put(tx: &WriteTx<'_>, digest: &Digest, text: &str) -> Result<(), SqliteError> {
     let sql = "INSERT INTO revisions (digest, text) VALUES (?1, ?2) ON CONFLICT DO NOTHING";
-    desk.execute(sql, params![digest.0, text])?;
+    tx.execute(sql, params![digest.0, text])?;
     Ok(())
 }
 
 /// One that came with a message of this thread.
-pub(super) fn keep(desk: &Desk<'_>, tenant: &str, thread: i64, brought: &InlineAgent) -> Result<(), Stop> {
+pub(super) fn put_inline_agent(
+    tx: &WriteTx<'_>,
+    tenant: &str,
+    thread: i64,
+    inline_agent: &InlineAgent,
+) -> Result<(), SqliteError> {
     let sql =
         "INSERT INTO brought (tenant, thread, digest, text) VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO NOTHING";
-    desk.execute(sql, params![tenant, thread, brought.digest().0, brought.text()])?;
+    tx.execute(sql, params![tenant, thread, inline_agent.digest().0, inline_agent.text()])?;
     Ok(())
 }
 
-pub(super) fn of_thread(
+pub(super) fn for_thread(
     connection: &Connection,
     tenant: &Tenant,
     thread: &ThreadId,
     digest: &Digest,
-) -> Result<Option<String>, Stop> {
+) -> Result<Option<String>, SqliteError> {
     let mut statement = connection.prepare_cached(OF_THREAD)?;
     let asked = params![tenant.as_str(), thread.as_str(), digest.0];
     Ok(statement.query_row(asked, |row| row.get(0)).optional()?)
 }
 
 /// The one that a run is pinned to, found by the row of the run.
-pub(super) fn of_run(connection: &Connection, run: i64, digest: &Digest) -> rusqlite::Result<Option<String>> {
+pub(super) fn for_run(
+    connection: &Connection,
+    run: i64,
+    digest: &Digest,
+) -> rusqlite::Result<Option<String>> {
     connection.prepare_cached(OF_RUN)?.query_row(params![run, digest.0], |row| row.get(0)).optional()
 }
 
-pub(super) fn is_there(connection: &Connection, run: i64, digest: &Digest) -> rusqlite::Result<bool> {
+pub(super) fn exists(connection: &Connection, run: i64, digest: &Digest) -> rusqlite::Result<bool> {
     connection.prepare_cached(IS_THERE)?.query_row(params![run, digest.0], |row| row.get(0))
 }

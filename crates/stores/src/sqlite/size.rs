@@ -5,8 +5,8 @@ use std::path::Path;
 use machine::Control;
 use rusqlite::Connection;
 
-use super::look::{LookFailed, look};
-use crate::words::unsigned;
+use super::inspect::{InspectError, inspect};
+use crate::columns::to_u64;
 
 /// So many rows are counted in one short transaction.
 const ROW_COUNT_MAX: i64 = 4_096;
@@ -17,13 +17,13 @@ const TABLES: &str = "SELECT s.tbl_name, \
     WHERE d.aggregate = TRUE GROUP BY s.tbl_name ORDER BY sum(d.pgsize) DESC, s.tbl_name";
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Size {
+pub struct SqliteSize {
     /// Without the log that is not copied into the file yet.
     pub file_bytes: u64,
     /// Of pages that hold nothing and will be used again.
     pub free_bytes: u64,
     /// The largest first.
-    pub tables: Vec<TableSize>,
+    pub tables: Vec<SqliteTableSize>,
     pub runs: u64,
     pub steps: u64,
     pub events: u64,
@@ -34,14 +34,14 @@ pub struct Size {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TableSize {
+pub struct SqliteTableSize {
     pub name: String,
     /// Whole pages.
     pub bytes: u64,
     pub index_bytes: u64,
 }
 
-impl Size {
+impl SqliteSize {
     /// Everything that is in use, for each run; none without runs.
     #[must_use]
     pub const fn bytes_per_run(&self) -> Option<u64> {
@@ -56,23 +56,27 @@ impl Size {
 }
 
 /// Reads every page of the file once.
-pub fn size(path: impl AsRef<Path>) -> Result<Size, LookFailed> {
-    look(path.as_ref(), |connection| Ok(measure(connection)?))
+pub fn size(path: impl AsRef<Path>) -> Result<SqliteSize, InspectError> {
+    inspect(path.as_ref(), |connection| Ok(measure(connection)?))
 }
 
-pub(super) fn measure(connection: &Connection) -> rusqlite::Result<Size> {
+pub(super) fn measure(connection: &Connection) -> rusqlite::Result<SqliteSize> {
     let pragma = |name| -> rusqlite::Result<u64> {
-        Ok(unsigned(connection.pragma_query_value(None, name, |row| row.get(0))?))
+        Ok(to_u64(connection.pragma_query_value(None, name, |row| row.get(0))?))
     };
     let page_bytes = pragma("page_size")?;
-    let mut size = Size {
+    let mut size = SqliteSize {
         file_bytes: pragma("page_count")?.saturating_mul(page_bytes),
         free_bytes: pragma("freelist_count")?.saturating_mul(page_bytes),
-        ..Size::default()
+        ..SqliteSize::default()
     };
     let mut tables = connection.prepare(TABLES)?;
     let rows = tables.query_map([], |row| {
-        Ok(TableSize { name: row.get(0)?, bytes: unsigned(row.get(1)?), index_bytes: unsigned(row.get(2)?) })
+        Ok(SqliteTableSize {
+            name: row.get(0)?,
+            bytes: to_u64(row.get(1)?),
+            index_bytes: to_u64(row.get(2)?),
+        })
     })?;
     size.tables = rows.collect::<rusqlite::Result<Vec<_>>>()?;
     count_runs(connection, &mut size)?;
@@ -80,23 +84,23 @@ pub(super) fn measure(connection: &Connection) -> rusqlite::Result<Size> {
     Ok(size)
 }
 
-fn count_runs(connection: &Connection, size: &mut Size) -> rusqlite::Result<()> {
+fn count_runs(connection: &Connection, size: &mut SqliteSize) -> rusqlite::Result<()> {
     let sql = "SELECT row, seq, control FROM runs WHERE row > ?1 ORDER BY row LIMIT ?2";
     let mut statement = connection.prepare(sql)?;
-    let mut behind = 0;
+    let mut after = 0;
     loop {
         let before = size.runs;
-        let mut rows = statement.query([behind, ROW_COUNT_MAX])?;
+        let mut rows = statement.query([after, ROW_COUNT_MAX])?;
         while let Some(row) = rows.next()? {
             let number = row.get(0)?;
             // In a damaged table the rows need not be in order, and the same ones would come again and again.
-            if number <= behind {
+            if number <= after {
                 return Ok(());
             }
-            behind = number;
+            after = number;
             let control = row.get_ref(2)?.as_blob()?;
             size.runs += 1;
-            size.events = size.events.saturating_add(unsigned(row.get(1)?));
+            size.events = size.events.saturating_add(to_u64(row.get(1)?));
             size.control_bytes += control.len() as u64;
             // One of an unknown version is not counted: its log would have to be read.
             size.steps += Control::decode_read_only(control).map_or(0, |control| u64::from(control.step));
@@ -107,19 +111,19 @@ fn count_runs(connection: &Connection, size: &mut Size) -> rusqlite::Result<()> 
     }
 }
 
-fn count_commits(connection: &Connection, size: &mut Size) -> rusqlite::Result<()> {
+fn count_commits(connection: &Connection, size: &mut SqliteSize) -> rusqlite::Result<()> {
     let sql = "SELECT max(row), sum(octet_length(body)) FROM \
                (SELECT row, body FROM commits WHERE row > ?1 ORDER BY row LIMIT ?2)";
     let mut statement = connection.prepare(sql)?;
-    let mut behind = 0;
+    let mut after = 0;
     loop {
         let counted: (Option<i64>, Option<i64>) =
-            statement.query_row([behind, ROW_COUNT_MAX], |row| Ok((row.get(0)?, row.get(1)?)))?;
+            statement.query_row([after, ROW_COUNT_MAX], |row| Ok((row.get(0)?, row.get(1)?)))?;
         let (Some(last), Some(bytes)) = counted else { return Ok(()) };
-        if last <= behind {
+        if last <= after {
             return Ok(());
         }
-        size.event_bytes = size.event_bytes.saturating_add(unsigned(bytes));
-        behind = last;
+        size.event_bytes = size.event_bytes.saturating_add(to_u64(bytes));
+        after = last;
     }
 }

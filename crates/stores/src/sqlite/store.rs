@@ -22,40 +22,43 @@ use machine::projection_rows::StateRow;
 use rusqlite::Connection;
 use serde_json::Value;
 
-use super::births::Creation;
 use super::claim::{Claims, Released};
-use super::handover::{Handover, Receipt};
-use super::trouble::Stop;
+use super::create::Creation;
+use super::errors::SqliteError;
+use super::lease_handover::{Handover, HandoverGuard};
 use super::{
-    SqliteStore, append, approvals, births, claim, grants, inboxes, keys, messages, retention, revisions,
+    SqliteStore, append, approvals, claim, create, grants, inboxes, keys, messages, retention, revisions,
     stored_run, thread, undecoded, views,
 };
-use crate::entry::{Ends, Entry, Written};
-use crate::lane::POINT_EVENT_COUNT_MAX;
+use crate::encoded_commit::{EncodedCommit, EncodedItem, EndingSource};
+use crate::read_permits::POINT_READ_EVENT_COUNT_MAX;
 
 impl SqliteStore {
-    fn claims<T>(&self, work: impl FnOnce(&Claims<'_>) -> Result<T, Stop>) -> Result<T, StoreError> {
+    fn with_claims<T>(
+        &self,
+        work: impl FnOnce(&Claims<'_>) -> Result<T, SqliteError>,
+    ) -> Result<T, StoreError> {
         let now = self.now();
-        self.point(|connection| {
+        self.read_point(|connection| {
             let shared = &self.shared;
             work(&Claims { connection, leases: &shared.leases, turn: &shared.turn, now })
         })
     }
 
     /// A read for whoever holds the run.
-    fn held<T>(
+    fn read_leased<T>(
         &self,
         lease: &Lease,
-        read: impl FnOnce(&Connection, i64) -> Result<T, Stop>,
+        read: impl FnOnce(&Connection, i64) -> Result<T, SqliteError>,
     ) -> Result<T, StoreError> {
         if !self.may_send(lease) {
             return Err(StoreError::Fenced);
         }
-        self.point(|connection| read(connection, lease.row))
+        self.read_point(|connection| read(connection, lease.row))
     }
 }
 
-fn done<'a, T: Send + 'a>(result: Result<T, StoreError>) -> BoxFuture<'a, Result<T, StoreError>> {
+fn ready_task<'a, T: Send + 'a>(result: Result<T, StoreError>) -> BoxFuture<'a, Result<T, StoreError>> {
     Box::pin(std::future::ready(result))
 }
 
@@ -74,11 +77,13 @@ impl Store for SqliteStore {
             return Box::pin(std::future::ready(Err(refused)));
         }
         let (tenant, thread, metadata) = (tenant.clone(), thread.clone(), metadata.to_string());
-        Box::pin(self.route.send(move |desk| thread::put_thread(desk, tenant.as_str(), &thread, &metadata)))
+        Box::pin(
+            self.writer_handle.send(move |tx| thread::put_thread(tx, tenant.as_str(), &thread, &metadata)),
+        )
     }
 
     fn thread(&self, tenant: &Tenant, thread: &ThreadId) -> BoxFuture<'_, Result<ThreadView, StoreError>> {
-        done(self.point(|connection| {
+        ready_task(self.read_point(|connection| {
             let snapshot = connection.unchecked_transaction()?;
             let view = thread::thread_view(connection, tenant.as_str(), thread)?;
             drop(snapshot);
@@ -99,16 +104,16 @@ impl Store for SqliteStore {
     ) -> BoxFuture<'_, Result<(), StoreError>> {
         let (tenant, thread, given) = (tenant.clone(), thread.clone(), given.cloned());
         Box::pin(
-            self.route.send(move |desk| grants::set_auto_approve(desk, &tenant, &thread, given.as_ref())),
+            self.writer_handle.send(move |tx| grants::set_auto_approve(tx, &tenant, &thread, given.as_ref())),
         )
     }
 
     fn grants_for(&self, lease: &Lease, tool: &ToolName) -> BoxFuture<'_, Result<Vec<Grant>, StoreError>> {
-        done(self.held(lease, |connection, run| grants::for_tool(connection, run, tool)))
+        ready_task(self.read_leased(lease, |connection, run| grants::for_tool(connection, run, tool)))
     }
 
     fn grant(&self, tenant: &Tenant, id: &GrantId) -> BoxFuture<'_, Result<Option<GrantView>, StoreError>> {
-        done(self.point(|connection| grants::one(connection, tenant, id)))
+        ready_task(self.read_point(|connection| grants::one(connection, tenant, id)))
     }
 
     fn grants(
@@ -123,17 +128,17 @@ impl Store for SqliteStore {
 
     fn revoke_grant(&self, tenant: &Tenant, id: &GrantId) -> BoxFuture<'_, Result<(), StoreError>> {
         let (tenant, id) = (tenant.clone(), id.clone());
-        Box::pin(self.route.send(move |desk| grants::revoke(desk, &tenant, &id)))
+        Box::pin(self.writer_handle.send(move |tx| grants::revoke(tx, &tenant, &id)))
     }
 
     fn delete_thread(&self, tenant: &Tenant, thread: &ThreadId) -> BoxFuture<'_, Result<(), StoreError>> {
         let (tenant, thread) = (tenant.clone(), thread.clone());
-        Box::pin(self.route.send(move |desk| retention::delete_family(desk, &tenant, &thread)))
+        Box::pin(self.writer_handle.send(move |tx| retention::delete_family(tx, &tenant, &thread)))
     }
 
     fn put_revision(&self, digest: &Digest, text: &str) -> BoxFuture<'_, Result<(), StoreError>> {
         let (digest, text) = (*digest, text.to_owned());
-        Box::pin(self.route.send(move |desk| revisions::put(desk, &digest, &text)))
+        Box::pin(self.writer_handle.send(move |tx| revisions::put(tx, &digest, &text)))
     }
 
     fn revision(
@@ -142,58 +147,59 @@ impl Store for SqliteStore {
         thread: &ThreadId,
         digest: &Digest,
     ) -> BoxFuture<'_, Result<Option<String>, StoreError>> {
-        done(self.point(|connection| revisions::of_thread(connection, tenant, thread, digest)))
+        ready_task(self.read_point(|connection| revisions::for_thread(connection, tenant, thread, digest)))
     }
 
     fn callback_keys(
         &self,
         drawn: Option<CallbackKey>,
     ) -> BoxFuture<'_, Result<Option<StoredCallbackKeys>, StoreError>> {
-        Box::pin(self.route.send(move |desk| keys::callback_keys(desk, drawn)))
+        Box::pin(self.writer_handle.send(move |tx| keys::callback_keys(tx, drawn)))
     }
 
     fn rotate_callback_key(&self, drawn: CallbackKey) -> BoxFuture<'_, Result<KeyRotation, StoreError>> {
-        Box::pin(self.route.send(move |desk| keys::rotate_callback_key(desk, drawn)))
+        Box::pin(self.writer_handle.send(move |tx| keys::rotate_callback_key(tx, drawn)))
     }
 
     fn remove_callback_keys(&self, which: KeysToRemove) -> BoxFuture<'_, Result<bool, StoreError>> {
-        Box::pin(self.route.send(move |desk| keys::remove_callback_keys(desk, which)))
+        Box::pin(self.writer_handle.send(move |tx| keys::remove_callback_keys(tx, which)))
     }
 
     fn create(&self, create: Create) -> BoxFuture<'_, Result<Created, StoreError>> {
-        match Creation::of(create) {
+        match Creation::from_create(create) {
             Ok(creation) => Box::pin(async move {
                 let handover = Handover::default();
-                let receipt = Receipt::new(&self.route, handover.clone());
-                let created = self.route.send(move |desk| births::create(desk, &creation, &handover)).await;
-                receipt.sign();
+                let guard = HandoverGuard::new(&self.writer_handle, handover.clone());
+                let created =
+                    self.writer_handle.send(move |tx| create::create(tx, &creation, &handover)).await;
+                guard.complete();
                 created
             }),
-            Err(refused) => done(Err(refused)),
+            Err(refused) => ready_task(Err(refused)),
         }
     }
 
     fn claim(&self, claim: Claim) -> BoxFuture<'_, Result<Vec<Claimed>, StoreError>> {
         // Only once somebody waits for it: a run must not be given to nobody.
-        Box::pin(async move { self.claims(|claims| claims.claim(&claim)) })
+        Box::pin(async move { self.with_claims(|claims| claims.claim(&claim)) })
     }
 
     fn load(&self, lease: &Lease) -> BoxFuture<'_, Result<Loaded, StoreError>> {
-        done(self.point(|connection| claim::load(connection, &self.shared.leases, lease)))
+        ready_task(self.read_point(|connection| claim::load(connection, &self.shared.leases, lease)))
     }
 
     fn append(&self, lease: &Lease, append: Append) -> BoxFuture<'_, Result<Appended, StoreError>> {
         // A worker that lost its run has nothing to say about what its rows look like.
         if !self.may_send(lease) {
-            return done(Err(StoreError::Fenced));
+            return ready_task(Err(StoreError::Fenced));
         }
         let lease = lease.clone();
         let expected_seq = append.expected_seq;
-        match Entry::of(append) {
-            Ok(entry) => Box::pin(self.route.send(move |desk| append::append(desk, &lease, &entry))),
+        match EncodedCommit::from_append(append) {
+            Ok(commit) => Box::pin(self.writer_handle.send(move |tx| append::append(tx, &lease, &commit))),
             // Whoever is fenced hears that first, whatever its commit looks like.
-            Err(refused) => done(
-                self.point(|connection| append::check_seq(connection, lease.row, expected_seq))
+            Err(refused) => ready_task(
+                self.read_point(|connection| append::check_seq(connection, lease.row, expected_seq))
                     .and(Err(refused)),
             ),
         }
@@ -201,15 +207,19 @@ impl Store for SqliteStore {
 
     fn end_undecoded(&self, lease: &Lease) -> BoxFuture<'_, Result<Appended, StoreError>> {
         if !self.may_send(lease) {
-            return done(Err(StoreError::Fenced));
+            return ready_task(Err(StoreError::Fenced));
         }
         let lease = lease.clone();
         Box::pin(async move {
             let by_control = lease.clone();
-            match self.route.send(move |desk| undecoded::end(desk, &by_control, Ends::ByControl)).await {
+            match self
+                .writer_handle
+                .send(move |tx| undecoded::end(tx, &by_control, EndingSource::Control))
+                .await
+            {
                 // The rows contradict the control: the columns alone count.
                 Err(StoreError::Impossible(_)) => {
-                    self.route.send(move |desk| undecoded::end(desk, &lease, Ends::ByColumns)).await
+                    self.writer_handle.send(move |tx| undecoded::end(tx, &lease, EndingSource::Columns)).await
                 }
                 ended => ended,
             }
@@ -220,12 +230,12 @@ impl Store for SqliteStore {
         let lease = lease.clone();
         Box::pin(async move {
             let released =
-                self.point(|connection| claim::release(connection, &self.shared.leases, &lease))?;
+                self.read_point(|connection| claim::release(connection, &self.shared.leases, &lease))?;
             match released {
                 Released::Yes => Ok(true),
                 Released::No => Ok(false),
                 Released::NeedsCommit => {
-                    self.route.send(move |desk| claim::release_unfinished(desk, &lease)).await
+                    self.writer_handle.send(move |tx| claim::release_unfinished(tx, &lease)).await
                 }
             }
         })
@@ -237,16 +247,16 @@ impl Store for SqliteStore {
 
     fn submit(&self, tenant: &Tenant, run: &RunId, item: Item) -> BoxFuture<'_, Result<Verdict, StoreError>> {
         let (tenant, run) = (tenant.clone(), run.clone());
-        match Written::of(item) {
-            Ok(written) => {
-                Box::pin(self.route.send(move |desk| inboxes::submit(desk, &tenant, &run, &written)))
+        match EncodedItem::encode(item) {
+            Ok(encoded) => {
+                Box::pin(self.writer_handle.send(move |tx| inboxes::submit(tx, &tenant, &run, &encoded)))
             }
-            Err(refused) => done(Err(refused)),
+            Err(refused) => ready_task(Err(refused)),
         }
     }
 
     fn next_wake(&self) -> BoxFuture<'_, Result<Option<Timestamp>, StoreError>> {
-        done(self.claims(|claims| claims.next_wake()))
+        ready_task(self.with_claims(|claims| claims.next_wake()))
     }
 
     fn decision(
@@ -255,11 +265,11 @@ impl Store for SqliteStore {
         run: &RunId,
         id: &DecisionId,
     ) -> BoxFuture<'_, Result<Option<Decision>, StoreError>> {
-        done(self.point(|connection| views::decision(connection, tenant, run, id)))
+        ready_task(self.read_point(|connection| views::decision(connection, tenant, run, id)))
     }
 
     fn run(&self, tenant: &Tenant, run: &RunId) -> BoxFuture<'_, Result<Option<RunView>, StoreError>> {
-        done(self.point(|connection| views::run(connection, tenant, run)))
+        ready_task(self.read_point(|connection| views::run(connection, tenant, run)))
     }
 
     fn runs(
@@ -281,14 +291,18 @@ impl Store for SqliteStore {
     ) -> BoxFuture<'_, Result<Vec<LogEntry>, StoreError>> {
         let (tenant, run) = (tenant.clone(), run.clone());
         let read = move |connection: &Connection| {
-            let row = views::row_of(connection, &tenant, &run)?.ok_or(StoreError::NotFound)?;
+            let row = views::find_row(connection, &tenant, &run)?.ok_or(StoreError::NotFound)?;
             stored_run::events_after(connection, row, after, limit)
         };
-        if limit <= POINT_EVENT_COUNT_MAX { done(self.point(read)) } else { Box::pin(self.log(read)) }
+        if limit <= POINT_READ_EVENT_COUNT_MAX {
+            ready_task(self.read_point(read))
+        } else {
+            Box::pin(self.log(read))
+        }
     }
 
     fn event(&self, lease: &Lease, seq: u64) -> BoxFuture<'_, Result<Arc<Event>, StoreError>> {
-        done(self.held(lease, |connection, run| stored_run::event_at(connection, run, seq)))
+        ready_task(self.read_leased(lease, |connection, run| stored_run::event_at(connection, run, seq)))
     }
 
     fn message(
@@ -297,7 +311,7 @@ impl Store for SqliteStore {
         thread: &ThreadId,
         message: &MessageId,
     ) -> BoxFuture<'_, Result<Option<MessagePosition>, StoreError>> {
-        done(self.point(|connection| views::message(connection, tenant, thread, message)))
+        ready_task(self.read_point(|connection| views::message(connection, tenant, thread, message)))
     }
 
     fn messages(
@@ -316,7 +330,7 @@ impl Store for SqliteStore {
         thread: &ThreadId,
         scope: &str,
     ) -> BoxFuture<'_, Result<Option<(RunId, Digest)>, StoreError>> {
-        done(self.point(|connection| keys::posted(connection, tenant.as_str(), thread, scope)))
+        ready_task(self.read_point(|connection| keys::posted(connection, tenant.as_str(), thread, scope)))
     }
 
     fn store_response(
@@ -327,10 +341,10 @@ impl Store for SqliteStore {
         answer: StoredResponse,
     ) -> BoxFuture<'_, Result<StoredResponse, StoreError>> {
         if let Err(refused) = answer.check(scope) {
-            return done(Err(refused));
+            return ready_task(Err(refused));
         }
         let (tenant, run, scope) = (tenant.clone(), run.clone(), scope.to_owned());
-        Box::pin(self.route.send(move |desk| keys::remember(desk, &tenant, &run, &scope, answer)))
+        Box::pin(self.writer_handle.send(move |tx| keys::store_response(tx, &tenant, &run, &scope, answer)))
     }
 
     fn stored_response(
@@ -339,12 +353,12 @@ impl Store for SqliteStore {
         run: &RunId,
         scope: &str,
     ) -> BoxFuture<'_, Result<Option<StoredResponse>, StoreError>> {
-        done(self.point(|connection| keys::remembered(connection, tenant, run, scope)))
+        ready_task(self.read_point(|connection| keys::stored_response(connection, tenant, run, scope)))
     }
 
     fn state(&self, tenant: &Tenant, run: &RunId) -> BoxFuture<'_, Result<Vec<StateView>, StoreError>> {
-        done(self.point(|connection| {
-            let row = views::row_of(connection, tenant, run)?.ok_or(StoreError::NotFound)?;
+        ready_task(self.read_point(|connection| {
+            let row = views::find_row(connection, tenant, run)?.ok_or(StoreError::NotFound)?;
             views::state(connection, row)
         }))
     }
@@ -354,11 +368,11 @@ impl Store for SqliteStore {
         lease: &Lease,
         asked: &[String],
     ) -> BoxFuture<'_, Result<BTreeSet<CallId>, StoreError>> {
-        done(self.held(lease, |connection, run| views::taken_call_ids(connection, run, asked)))
+        ready_task(self.read_leased(lease, |connection, run| views::taken_call_ids(connection, run, asked)))
     }
 
     fn plugin_state(&self, lease: &Lease) -> BoxFuture<'_, Result<Vec<StateRow>, StoreError>> {
-        done(self.held(lease, views::plugin_state))
+        ready_task(self.read_leased(lease, views::plugin_state))
     }
 
     fn suspension(
@@ -366,7 +380,7 @@ impl Store for SqliteStore {
         tenant: &Tenant,
         id: &SuspensionId,
     ) -> BoxFuture<'_, Result<Option<SuspensionView>, StoreError>> {
-        done(self.point(|connection| approvals::suspension(connection, tenant, id)))
+        ready_task(self.read_point(|connection| approvals::suspension(connection, tenant, id)))
     }
 
     fn approvals(
@@ -395,14 +409,14 @@ impl Store for SqliteStore {
         thread: &ThreadId,
         agents: &BTreeSet<AgentName>,
     ) -> BoxFuture<'_, Result<bool, StoreError>> {
-        done(self.point(|connection| views::has_other_agents(connection, tenant, thread, agents)))
+        ready_task(self.read_point(|connection| views::has_other_agents(connection, tenant, thread, agents)))
     }
 
     fn run_counts(&self) -> BoxFuture<'_, Result<RunCounts, StoreError>> {
-        Box::pin(self.list(views::census))
+        Box::pin(self.list(views::run_counts))
     }
 
     fn metrics(&self) -> StoreMetrics {
-        self.shared.tally.counts()
+        self.shared.counters.counts()
     }
 }

@@ -15,26 +15,30 @@ use machine::inbox::{Item, Ticket};
 use machine::{Control, event_codec};
 use rusqlite::{Connection, OptionalExtension};
 
-use super::trouble::{Stop, corrupt};
-use crate::troublesome::unless_corrupt;
-use crate::words::{checkpoint_of, number, unsigned};
+use super::errors::{SqliteError, corrupt};
+use crate::columns::{parse_checkpoint, to_i64, to_u64};
+use crate::failure_counters::none_if_corrupt;
 
 /// None where it cannot be decoded.
 pub(super) fn control_if_readable(
     connection: &Connection,
     run: i64,
     stored: &[u8],
-) -> Result<Option<Control>, Stop> {
-    unless_corrupt(control_to_show(connection, run, stored))
+) -> Result<Option<Control>, SqliteError> {
+    none_if_corrupt(control_to_show(connection, run, stored))
 }
 
 /// To show the run or to judge an item, without a look at its log where an earlier version stored the control.
-pub(super) fn control_to_show(connection: &Connection, run: i64, stored: &[u8]) -> Result<Control, Stop> {
+pub(super) fn control_to_show(
+    connection: &Connection,
+    run: i64,
+    stored: &[u8],
+) -> Result<Control, SqliteError> {
     control_or_fold(connection, run, Control::decode_read_only(stored))
 }
 
 /// For a worker, which writes the control back: one that another version wrote is folded from the log again.
-fn control_to_continue(connection: &Connection, run: i64, stored: &[u8]) -> Result<Control, Stop> {
+fn control_to_continue(connection: &Connection, run: i64, stored: &[u8]) -> Result<Control, SqliteError> {
     control_or_fold(connection, run, Control::decode(stored))
 }
 
@@ -42,16 +46,16 @@ fn control_or_fold(
     connection: &Connection,
     run: i64,
     decoded: Result<Control, ControlDecodeError>,
-) -> Result<Control, Stop> {
+) -> Result<Control, SqliteError> {
     match decoded {
         Ok(control) => Ok(control),
-        Err(ControlDecodeError::UnsupportedVersion(_)) => folded(connection, run),
+        Err(ControlDecodeError::UnsupportedVersion(_)) => fold_log(connection, run),
         Err(ControlDecodeError::Corrupt(why)) => Err(corrupt(format!("control of run {run}: {why}"))),
     }
 }
 
 /// The control as the log says.
-pub(super) fn folded(connection: &Connection, run: i64) -> Result<Control, Stop> {
+pub(super) fn fold_log(connection: &Connection, run: i64) -> Result<Control, SqliteError> {
     let mut control: Option<Control> = None;
     loop {
         let after = control.as_ref().map_or(0, |control| control.seq);
@@ -71,7 +75,7 @@ pub(super) fn folded(connection: &Connection, run: i64) -> Result<Control, Stop>
 }
 
 /// The columns that decide whether a run is given out, and what it is given out with.
-pub(super) struct StoredRun {
+pub(super) struct SqliteStoredRun {
     pub(super) row: i64,
     pub(super) tenant: String,
     pub(super) id: String,
@@ -89,15 +93,15 @@ pub(super) struct StoredRun {
     version: u64,
 }
 
-impl StoredRun {
-    pub(super) fn find(connection: &Connection, row: i64) -> Result<Option<Self>, Stop> {
+impl SqliteStoredRun {
+    pub(super) fn find(connection: &Connection, row: i64) -> Result<Option<Self>, SqliteError> {
         let mut statement = connection.prepare_cached(include_str!("sql/run_load.sql"))?;
         let found = statement.query_row([row], |columns| {
             Ok(Self {
                 row,
                 tenant: columns.get(0)?,
                 id: columns.get(1)?,
-                epoch: unsigned(columns.get(2)?),
+                epoch: to_u64(columns.get(2)?),
                 ready: columns.get(3)?,
                 wake_at: columns.get(4)?,
                 holds: columns.get(5)?,
@@ -108,7 +112,7 @@ impl StoredRun {
                 status: columns.get(10)?,
                 has_items: columns.get(11)?,
                 control: columns.get(12)?,
-                version: unsigned(columns.get(13)?),
+                version: to_u64(columns.get(13)?),
             })
         });
         Ok(found.optional()?)
@@ -125,7 +129,7 @@ impl StoredRun {
     }
 
     /// In the same read transaction as the columns.
-    pub(super) fn load(self, connection: &Connection) -> Result<Loaded, Stop> {
+    pub(super) fn load(self, connection: &Connection) -> Result<Loaded, SqliteError> {
         Ok(Loaded {
             control: control_to_continue(connection, self.row, &self.control)?,
             inbox: inbox(connection, self.row)?,
@@ -136,14 +140,14 @@ impl StoredRun {
     }
 }
 
-pub(super) fn inbox(connection: &Connection, run: i64) -> Result<Vec<(Ticket, Item)>, Stop> {
+pub(super) fn inbox(connection: &Connection, run: i64) -> Result<Vec<(Ticket, Item)>, SqliteError> {
     let mut statement = connection.prepare_cached(include_str!("sql/inbox_of_run.sql"))?;
     let mut rows = statement.query([run])?;
     let mut inbox = Vec::new();
     while let Some(row) = rows.next()? {
         let text = row.get_ref(1)?.as_str().map_err(|error| corrupt(error.to_string()))?;
         let item = serde_json::from_str(text).map_err(|error| corrupt(error.to_string()))?;
-        inbox.push((unsigned(row.get(0)?), item));
+        inbox.push((to_u64(row.get(0)?), item));
     }
     Ok(inbox)
 }
@@ -155,13 +159,13 @@ pub(super) fn events_after(
     run: i64,
     after: u64,
     limit: usize,
-) -> Result<Vec<LogEntry>, Stop> {
+) -> Result<Vec<LogEntry>, SqliteError> {
     let limit = limit.max(1);
     let mut statement = connection.prepare_cached(include_str!("sql/commits_after.sql"))?;
-    let mut rows = statement.query([run, number(after)])?;
+    let mut rows = statement.query([run, to_i64(after)])?;
     let (mut events, mut bytes) = (Vec::new(), 0);
     while let Some(row) = rows.next()? {
-        let (first_seq, last_seq) = (unsigned(row.get(0)?), unsigned(row.get(1)?));
+        let (first_seq, last_seq) = (to_u64(row.get(0)?), to_u64(row.get(1)?));
         let word: String = row.get(2)?;
         // A body that is no text has no lines.
         let body = row.get_ref(3)?.as_str().unwrap_or_default();
@@ -173,15 +177,15 @@ pub(super) fn events_after(
                 return Ok(events);
             }
             bytes += line.len();
-            let checkpoint = if seq == last_seq { Some(checkpoint_of(&word)?) } else { None };
-            events.push(logged(event(line, seq).ok(), seq, checkpoint));
+            let checkpoint = if seq == last_seq { Some(parse_checkpoint(&word)?) } else { None };
+            events.push(logged(parse_event(line, seq).ok(), seq, checkpoint));
         }
     }
     Ok(events)
 }
 
 /// One event of a run, with nothing read but its commit.
-pub(super) fn event_at(connection: &Connection, run: i64, seq: u64) -> Result<Arc<Event>, Stop> {
+pub(super) fn event_at(connection: &Connection, run: i64, seq: u64) -> Result<Arc<Event>, SqliteError> {
     let before = seq.checked_sub(1).ok_or(StoreError::NotFound)?;
     let found = events_after(connection, run, before, 1)?;
     let found = found.first().filter(|found| found.seq() == seq).ok_or(StoreError::NotFound)?;
@@ -205,10 +209,10 @@ pub(super) struct StoredCommit {
 
 impl StoredCommit {
     /// None where no commit has this event.
-    pub(super) fn find(connection: &Connection, run: i64, seq: u64) -> Result<Option<Self>, Stop> {
+    pub(super) fn find(connection: &Connection, run: i64, seq: u64) -> Result<Option<Self>, SqliteError> {
         let mut statement = connection.prepare_cached(include_str!("sql/commits_after.sql"))?;
-        let found = statement.query_row([run, number(seq.saturating_sub(1))], |row| {
-            let (first_seq, last_seq) = (unsigned(row.get(0)?), unsigned(row.get(1)?));
+        let found = statement.query_row([run, to_i64(seq.saturating_sub(1))], |row| {
+            let (first_seq, last_seq) = (to_u64(row.get(0)?), to_u64(row.get(1)?));
             let body = row.get_ref(3)?.as_str().unwrap_or_default().to_owned();
             Ok(Self { run, first_seq, last_seq, body })
         });
@@ -219,13 +223,13 @@ impl StoredCommit {
         self.run == run && self.first_seq <= seq && seq <= self.last_seq
     }
 
-    pub(super) fn event(&self, seq: u64) -> Result<Event, Stop> {
+    pub(super) fn event(&self, seq: u64) -> Result<Event, SqliteError> {
         let line = self.body.lines().zip(self.first_seq..).find(|(_, stands)| *stands == seq);
-        event(line.map_or("", |(line, _)| line), seq)
+        parse_event(line.map_or("", |(line, _)| line), seq)
     }
 }
 
-fn event(line: &str, seq: u64) -> Result<Event, Stop> {
+fn parse_event(line: &str, seq: u64) -> Result<Event, SqliteError> {
     let event = event_codec::decode(line).map_err(|why| corrupt(why.to_string()))?;
     if event.seq == seq {
         Ok(event)

@@ -6,32 +6,33 @@ use machine::thread::{ThreadState, UnendedRun, promote};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde_json::Value;
 
-use super::desk::Desk;
+use super::errors::SqliteError;
 use super::grants;
-use super::trouble::Stop;
-use crate::words::{millis, status_of, timestamp};
+use super::write_tx::WriteTx;
+use crate::columns::{millis, parse_status, timestamp};
 
 /// Pages that are given back to the system with one deletion.
 const VACUUM_PAGE_COUNT: u32 = 256;
 
 /// True if it is new.
 pub(super) fn put_thread(
-    desk: &Desk<'_>,
+    tx: &WriteTx<'_>,
     tenant: &str,
     thread: &ThreadId,
     metadata: &str,
-) -> Result<bool, Stop> {
-    let params = params![tenant, thread.as_str(), millis(desk.now), metadata];
-    Ok(desk.execute(include_str!("sql/thread_insert.sql"), params)? == 1)
+) -> Result<bool, SqliteError> {
+    let params = params![tenant, thread.as_str(), millis(tx.now), metadata];
+    Ok(tx.execute(include_str!("sql/thread_insert.sql"), params)? == 1)
 }
 
 pub(super) fn thread_view(
     connection: &Connection,
     tenant: &str,
     thread: &ThreadId,
-) -> Result<ThreadView, Stop> {
+) -> Result<ThreadView, SqliteError> {
     let mut statement = connection.prepare_cached(include_str!("sql/thread_by_id.sql"))?;
-    let found = statement.query_row(params![tenant, thread.as_str()], ThreadColumns::of).optional()?;
+    let found =
+        statement.query_row(params![tenant, thread.as_str()], SqliteThreadColumns::from_row).optional()?;
     match found {
         Some(columns) => columns.view(connection, thread.clone()),
         None => Ok(ThreadView::absent(thread.clone())),
@@ -39,7 +40,7 @@ pub(super) fn thread_view(
 }
 
 /// A row of `threads`.
-pub(super) struct ThreadColumns {
+pub(super) struct SqliteThreadColumns {
     row: i64,
     created_at: i64,
     /// None where it is no text.
@@ -48,8 +49,8 @@ pub(super) struct ThreadColumns {
     auto_approved_by: Option<String>,
 }
 
-impl ThreadColumns {
-    pub(super) fn of(row: &Row<'_>) -> rusqlite::Result<Self> {
+impl SqliteThreadColumns {
+    pub(super) fn from_row(row: &Row<'_>) -> rusqlite::Result<Self> {
         Ok(Self {
             row: row.get(0)?,
             created_at: row.get(1)?,
@@ -59,7 +60,7 @@ impl ThreadColumns {
         })
     }
 
-    pub(super) fn view(self, connection: &Connection, id: ThreadId) -> Result<ThreadView, Stop> {
+    pub(super) fn view(self, connection: &Connection, id: ThreadId) -> Result<ThreadView, SqliteError> {
         let metadata: Option<Value> = self.metadata.and_then(|text| serde_json::from_str(&text).ok());
         Ok(ThreadView {
             id,
@@ -67,7 +68,7 @@ impl ThreadColumns {
             created_at: Some(timestamp(self.created_at)),
             metadata,
             head: self.head.map(MessageId::from),
-            state: state(connection, self.row)?,
+            state: thread_state(connection, self.row)?,
             auto_approved_by: self.auto_approved_by.map(Principal::from),
             approved_tools: grants::tools(connection, self.row)?,
         })
@@ -75,7 +76,7 @@ impl ThreadColumns {
 }
 
 /// Its unended runs.
-fn state(connection: &Connection, thread: i64) -> Result<ThreadState, Stop> {
+fn thread_state(connection: &Connection, thread: i64) -> Result<ThreadState, SqliteError> {
     let columns = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
     let mut holder = connection.prepare_cached(include_str!("sql/thread_holder.sql"))?;
     let holder: Option<(String, String, bool)> = holder.query_row([thread], columns).optional()?;
@@ -87,25 +88,25 @@ fn state(connection: &Connection, thread: i64) -> Result<ThreadState, Stop> {
     };
     Ok(ThreadState::Busy {
         front: RunId::from(front),
-        front_is: status_of(&status)?.front_state(),
+        front_is: parse_status(&status)?.front_state(),
         in_doubt,
         queued,
     })
 }
 
 /// The runs that a superseding message interrupts.
-pub(super) fn to_supersede(desk: &Desk<'_>, thread: i64) -> Result<Vec<RunId>, Stop> {
-    let unended = unended(desk, thread)?;
-    Ok(machine::thread::to_supersede(unended.iter().map(UnendedColumns::shown)).cloned().collect())
+pub(super) fn to_supersede(tx: &WriteTx<'_>, thread: i64) -> Result<Vec<RunId>, SqliteError> {
+    let unended = unended(tx, thread)?;
+    Ok(machine::thread::to_supersede(unended.iter().map(UnendedColumns::as_unended)).cloned().collect())
 }
 
 /// The run that holds the thread from here on, after its holder has ended.
-pub(super) fn promote_next(desk: &Desk<'_>, thread: i64) -> Result<Option<RunId>, Stop> {
+pub(super) fn promote_next(tx: &WriteTx<'_>, thread: i64) -> Result<Option<RunId>, SqliteError> {
     // The holder has ended: those that have not are in line.
-    let line = unended(desk, thread)?;
-    let Some(next) = promote(line.iter().map(UnendedColumns::shown)).cloned() else { return Ok(None) };
+    let line = unended(tx, thread)?;
+    let Some(next) = promote(line.iter().map(UnendedColumns::as_unended)).cloned() else { return Ok(None) };
     for one in line.iter().filter(|one| one.id == next) {
-        desk.execute(include_str!("sql/run_promote.sql"), params![one.row, desk.arrival()])?;
+        tx.execute(include_str!("sql/run_promote.sql"), params![one.row, tx.next_arrival()])?;
     }
     Ok(Some(next))
 }
@@ -117,14 +118,14 @@ struct UnendedColumns {
 }
 
 impl UnendedColumns {
-    const fn shown(&self) -> UnendedRun<'_> {
+    const fn as_unended(&self) -> UnendedRun<'_> {
         UnendedRun { run: &self.id, interrupted: self.interrupt_accepted }
     }
 }
 
 /// The holder first, then those in line in the order in which they came.
-fn unended(desk: &Desk<'_>, thread: i64) -> Result<Vec<UnendedColumns>, Stop> {
-    let mut statement = desk.prepare(include_str!("sql/thread_unended.sql"))?;
+fn unended(tx: &WriteTx<'_>, thread: i64) -> Result<Vec<UnendedColumns>, SqliteError> {
+    let mut statement = tx.prepare(include_str!("sql/thread_unended.sql"))?;
     let columns = |row: &Row<'_>| {
         let id = RunId::from(row.get::<_, String>(0)?);
         Ok(UnendedColumns { id, row: row.get(1)?, interrupt_accepted: row.get(2)? })
@@ -133,18 +134,18 @@ fn unended(desk: &Desk<'_>, thread: i64) -> Result<Vec<UnendedColumns>, Stop> {
 }
 
 /// This one alone: child runs have threads of their own.
-pub(super) fn delete_thread(desk: &Desk<'_>, tenant: &Tenant, thread: &ThreadId) -> Result<(), Stop> {
-    let mut statement = desk.prepare("SELECT row FROM threads WHERE tenant = ?1 AND id = ?2")?;
+pub(super) fn delete_thread(tx: &WriteTx<'_>, tenant: &Tenant, thread: &ThreadId) -> Result<(), SqliteError> {
+    let mut statement = tx.prepare("SELECT row FROM threads WHERE tenant = ?1 AND id = ?2")?;
     let row: Option<i64> =
         statement.query_row(params![tenant.as_str(), thread.as_str()], |row| row.get(0)).optional()?;
     let Some(row) = row else { return Err(StoreError::NotFound.into()) };
-    if state(desk.connection(), row)? != ThreadState::Free {
+    if thread_state(tx.connection(), row)? != ThreadState::Free {
         return Err(StoreError::Stale.into());
     }
     for sql in include_str!("sql/thread_delete.sql").split_inclusive(";\n") {
-        desk.execute(sql, [row])?;
+        tx.execute(sql, [row])?;
     }
-    let mut vacuum = desk.prepare(&format!("PRAGMA incremental_vacuum({VACUUM_PAGE_COUNT})"))?;
+    let mut vacuum = tx.prepare(&format!("PRAGMA incremental_vacuum({VACUUM_PAGE_COUNT})"))?;
     let mut pages = vacuum.query([])?;
     while pages.next()?.is_some() {}
     Ok(())

@@ -8,13 +8,13 @@ use machine::suspension::SuspensionKind;
 use machine::undecodable::{HeldCall, ParentCall, UndecodedRun, final_commit};
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::append::{Target, write};
-use super::desk::Desk;
-use super::stored_run::folded;
-use super::trouble::Stop;
-use crate::entry::{Ended, Ends, Entry, cause_in};
-use crate::troublesome::unless_corrupt;
-use crate::words::{kind_of, timestamp, unsigned};
+use super::append::{CommitTarget, write};
+use super::errors::SqliteError;
+use super::stored_run::fold_log;
+use super::write_tx::WriteTx;
+use crate::columns::{parse_suspension_kind, timestamp, to_u64};
+use crate::encoded_commit::{EncodedCommit, EndingRun, EndingSource, interrupt_cause_in};
+use crate::failure_counters::none_if_corrupt;
 
 const RUN: &str = "SELECT r.tenant, r.id, r.seq, r.epoch, r.thread, r.holds, r.interrupt_accepted, t.id, r.agent, \
         p.id, r.parent_call, max(r.created_at, coalesce(r.started_at, 0)), r.control, r.ended_at IS NOT NULL, \
@@ -27,9 +27,9 @@ const CHILDREN: &str = "SELECT id FROM runs WHERE tenant = ?2 AND parent = ?1 \
     AND status IN ('queued', 'running', 'waiting_approval', 'waiting_tool', 'interrupting')";
 const INBOX: &str = "SELECT ticket, item FROM inbox WHERE run = ?1 ORDER BY ticket";
 
-struct Columns {
-    target: Target,
-    run: Ended,
+struct UndecodedColumns {
+    target: CommitTarget,
+    run: EndingRun,
     parent: Option<ParentCall>,
     known_at: i64,
     control: Vec<u8>,
@@ -37,14 +37,15 @@ struct Columns {
     ended: bool,
 }
 
-pub(super) fn end(desk: &Desk<'_>, lease: &Lease, ends: Ends) -> Result<Appended, Stop> {
-    desk.check_lease(lease)?;
-    let connection = desk.connection();
+pub(super) fn end(tx: &WriteTx<'_>, lease: &Lease, ends: EndingSource) -> Result<Appended, SqliteError> {
+    tx.check_lease(lease)?;
+    let connection = tx.connection();
     let found = columns(connection, lease.row)?.filter(|found| {
         let same = found.run.id == lease.run && found.target.tenant == lease.tenant.as_str();
         same && !found.ended && found.target.epoch <= lease.epoch
     });
-    let Some(Columns { mut target, mut run, parent, known_at, control, interrupt_accepted, .. }) = found
+    let Some(UndecodedColumns { mut target, mut run, parent, known_at, control, interrupt_accepted, .. }) =
+        found
     else {
         return Err(StoreError::Fenced.into());
     };
@@ -53,12 +54,12 @@ pub(super) fn end(desk: &Desk<'_>, lease: &Lease, ends: Ends) -> Result<Appended
     }
     target.epoch = lease.epoch;
     let (inbox, texts) = inbox(connection, lease.row)?;
-    let cause = cause_in(texts.iter().map(String::as_str));
+    let cause = interrupt_cause_in(texts.iter().map(String::as_str));
     let held = held(connection, lease.row)?;
     let plain = UndecodedRun {
         run: run.id.clone(),
         seq: run.seq,
-        now: desk.now.max(timestamp(known_at)),
+        now: tx.now.max(timestamp(known_at)),
         children: children(connection, &target, &held)?,
         held,
         parent,
@@ -66,37 +67,37 @@ pub(super) fn end(desk: &Desk<'_>, lease: &Lease, ends: Ends) -> Result<Appended
     };
     run.inbox = inbox;
     let decoded = match ends {
-        Ends::ByControl => match Control::decode(&control) {
+        EndingSource::Control => match Control::decode(&control) {
             Ok(control) => Some(control),
-            Err(_) => unless_corrupt(folded(connection, lease.row))?,
+            Err(_) => none_if_corrupt(fold_log(connection, lease.row))?,
         },
-        Ends::ByColumns => None,
+        EndingSource::Columns => None,
     };
-    let entry = Entry::ending(run, final_commit(&plain, decoded, &cause), control)?;
-    let woken = write(desk, &target, &entry)?;
-    desk.count_commit(entry.bytes);
-    Ok(Appended { woken, version: entry.expected_version + 1 })
+    let commit = EncodedCommit::for_undecoded_end(run, final_commit(&plain, decoded, &cause), control)?;
+    let woken = write(tx, &target, &commit)?;
+    tx.count_commit(commit.bytes);
+    Ok(Appended { woken, version: commit.expected_version + 1 })
 }
 
-fn columns(connection: &Connection, row: i64) -> Result<Option<Columns>, Stop> {
+fn columns(connection: &Connection, row: i64) -> Result<Option<UndecodedColumns>, SqliteError> {
     let mut statement = connection.prepare_cached(RUN)?;
     let found = statement.query_row([row], |columns| {
         let parent: Option<(String, String)> =
             columns.get::<_, Option<String>>(9)?.zip(columns.get::<_, Option<String>>(10)?);
-        Ok(Columns {
-            target: Target {
+        Ok(UndecodedColumns {
+            target: CommitTarget {
                 tenant: columns.get(0)?,
                 row,
                 thread: columns.get(4)?,
                 holds: columns.get(5)?,
-                epoch: unsigned(columns.get(3)?),
+                epoch: to_u64(columns.get(3)?),
             },
-            run: Ended {
+            run: EndingRun {
                 id: RunId::from(columns.get::<_, String>(1)?),
                 thread: ThreadId::from(columns.get::<_, String>(7)?),
                 agent: AgentName::from(columns.get::<_, String>(8)?),
-                seq: unsigned(columns.get(2)?),
-                version: unsigned(columns.get(14)?),
+                seq: to_u64(columns.get(2)?),
+                version: to_u64(columns.get(14)?),
                 inbox: Vec::new(),
             },
             parent: parent.map(|(run, call)| ParentCall { run: RunId::from(run), call: CallId::from(call) }),
@@ -109,7 +110,7 @@ fn columns(connection: &Connection, row: i64) -> Result<Option<Columns>, Stop> {
     Ok(found.optional()?)
 }
 
-fn held(connection: &Connection, run: i64) -> Result<Vec<HeldCall>, Stop> {
+fn held(connection: &Connection, run: i64) -> Result<Vec<HeldCall>, SqliteError> {
     let mut statement = connection.prepare_cached(HELD)?;
     let mut rows = statement.query([run])?;
     let mut held = Vec::new();
@@ -117,13 +118,17 @@ fn held(connection: &Connection, run: i64) -> Result<Vec<HeldCall>, Stop> {
         held.push(HeldCall {
             call: CallId::from(row.get::<_, String>(0)?),
             suspension: SuspensionId::from(row.get::<_, String>(1)?),
-            kind: kind_of(&row.get::<_, String>(2)?)?,
+            kind: parse_suspension_kind(&row.get::<_, String>(2)?)?,
         });
     }
     Ok(held)
 }
 
-fn children(connection: &Connection, target: &Target, held: &[HeldCall]) -> Result<Vec<RunId>, Stop> {
+fn children(
+    connection: &Connection,
+    target: &CommitTarget,
+    held: &[HeldCall],
+) -> Result<Vec<RunId>, SqliteError> {
     if !held.iter().any(|held| held.kind == SuspensionKind::ChildRun) {
         return Ok(Vec::new());
     }
@@ -134,12 +139,12 @@ fn children(connection: &Connection, target: &Target, held: &[HeldCall]) -> Resu
 }
 
 /// The tickets of all that waits, and those texts that can be read as such.
-fn inbox(connection: &Connection, run: i64) -> Result<(Vec<Ticket>, Vec<String>), Stop> {
+fn inbox(connection: &Connection, run: i64) -> Result<(Vec<Ticket>, Vec<String>), SqliteError> {
     let mut statement = connection.prepare_cached(INBOX)?;
     let mut rows = statement.query([run])?;
     let (mut tickets, mut texts) = (Vec::new(), Vec::new());
     while let Some(row) = rows.next()? {
-        tickets.push(unsigned(row.get(0)?));
+        tickets.push(to_u64(row.get(0)?));
         texts.extend(row.get_ref(1)?.as_str().ok().map(str::to_owned));
     }
     Ok((tickets, texts))

@@ -15,23 +15,23 @@ use machine::projection_rows::{PublicRunStatus, StateRow};
 use rusqlite::{Connection, OptionalExtension, Params, Row, params};
 use serde_json::json;
 
+use super::errors::{SqliteError, corrupt};
 use super::stored_run::control_if_readable;
-use super::thread::ThreadColumns;
-use super::trouble::{Stop, corrupt};
-use crate::page::{Asked, Place};
-use crate::words::{role_of, status_of, timestamp, unsigned};
+use super::thread::SqliteThreadColumns;
+use crate::columns::{parse_role, parse_status, timestamp, to_u64};
+use crate::page::{PagePosition, PageRequest};
 
-pub(super) fn census(connection: &Connection) -> Result<RunCounts, Stop> {
+pub(super) fn run_counts(connection: &Connection) -> Result<RunCounts, SqliteError> {
     let mut census = RunCounts::default();
     let mut statement = connection.prepare_cached(include_str!("sql/census.sql"))?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
-        census.runs.insert(status_of(&row.get::<_, String>(0)?)?, unsigned(row.get(1)?));
+        census.runs.insert(parse_status(&row.get::<_, String>(0)?)?, to_u64(row.get(1)?));
     }
     let count = connection.query_row("SELECT count(*) FROM inbox", [], |row| row.get(0))?;
-    census.inbox = unsigned(count);
+    census.inbox = to_u64(count);
     let count = connection.query_row(include_str!("sql/census_approved.sql"), [], |row| row.get(0))?;
-    census.approved = unsigned(count);
+    census.approved = to_u64(count);
     Ok(census)
 }
 
@@ -40,13 +40,13 @@ pub(super) fn count_up_to(
     tenant: &Tenant,
     what: Countable,
     max: u64,
-) -> Result<u64, Stop> {
+) -> Result<u64, SqliteError> {
     let mut statement = connection.prepare_cached(match what {
         Countable::Threads => include_str!("sql/count_threads.sql"),
         Countable::PendingApprovals => include_str!("sql/count_pending.sql"),
     })?;
     let max = i64::try_from(max).unwrap_or(i64::MAX);
-    Ok(unsigned(statement.query_row(params![tenant.as_str(), max], |row| row.get(0))?))
+    Ok(to_u64(statement.query_row(params![tenant.as_str(), max], |row| row.get(0))?))
 }
 
 pub(super) fn has_other_agents(
@@ -54,7 +54,7 @@ pub(super) fn has_other_agents(
     tenant: &Tenant,
     thread: &ThreadId,
     agents: &BTreeSet<AgentName>,
-) -> Result<bool, Stop> {
+) -> Result<bool, SqliteError> {
     let mut statement = connection.prepare_cached(include_str!("sql/thread_has_other_agents.sql"))?;
     let agents = json!(agents.iter().map(AgentName::as_str).collect::<Vec<_>>()).to_string();
     Ok(statement.query_row(params![tenant.as_str(), thread.as_str(), agents], |row| row.get(0))?)
@@ -64,26 +64,31 @@ pub(super) fn threads(
     connection: &Connection,
     tenant: &Tenant,
     page: &Page,
-) -> Result<Listed<ThreadView>, Stop> {
-    let asked = Asked::of(page)?;
-    let behind = asked.behind.clone().unwrap_or_else(Place::newest);
+) -> Result<Listed<ThreadView>, SqliteError> {
+    let request = PageRequest::from_page(page)?;
+    let after = request.after.clone().unwrap_or_else(PagePosition::start_newest_first);
     let snapshot = connection.unchecked_transaction()?;
     let mut statement = connection.prepare_cached(include_str!("sql/threads_newest.sql"))?;
     let found = statement
-        .query_map(params![tenant.as_str(), behind.at, behind.id, asked.row_count()], |row| {
-            Ok((ThreadColumns::of(row)?, row.get(5)?))
+        .query_map(params![tenant.as_str(), after.at, after.id, request.row_count()], |row| {
+            Ok((SqliteThreadColumns::from_row(row)?, row.get(5)?))
         })?
-        .collect::<rusqlite::Result<Vec<(ThreadColumns, String)>>>()?;
+        .collect::<rusqlite::Result<Vec<(SqliteThreadColumns, String)>>>()?;
     let views = found
         .into_iter()
         .map(|(columns, id)| columns.view(connection, ThreadId::from(id)))
-        .collect::<Result<Vec<_>, Stop>>()?;
+        .collect::<Result<Vec<_>, SqliteError>>()?;
     drop(statement);
     drop(snapshot);
-    Ok(asked.listed(views, |view| Place::new(view.created_at.unwrap_or_default(), view.id.as_str())))
+    Ok(request
+        .page_of(views, |view| PagePosition::new(view.created_at.unwrap_or_default(), view.id.as_str())))
 }
 
-pub(super) fn run(connection: &Connection, tenant: &Tenant, run: &RunId) -> Result<Option<RunView>, Stop> {
+pub(super) fn run(
+    connection: &Connection,
+    tenant: &Tenant,
+    run: &RunId,
+) -> Result<Option<RunView>, SqliteError> {
     let snapshot = connection.unchecked_transaction()?;
     let sql = include_str!("sql/run_view.sql");
     let found = run_views(connection, sql, params![tenant.as_str(), run.as_str()])?;
@@ -96,16 +101,16 @@ pub(super) fn runs(
     tenant: &Tenant,
     filter: &RunFilter,
     page: &Page,
-) -> Result<Listed<RunView>, Stop> {
-    let asked = Asked::of(page)?;
-    let behind = asked.behind.clone().unwrap_or_else(Place::newest);
+) -> Result<Listed<RunView>, SqliteError> {
+    let request = PageRequest::from_page(page)?;
+    let after = request.after.clone().unwrap_or_else(PagePosition::start_newest_first);
     let agent = filter.agent.as_ref().map(AgentName::as_str);
     let snapshot = connection.unchecked_transaction()?;
     let mut found = Vec::new();
     if let Some(thread) = &filter.thread {
         let status = filter.status.map(PublicRunStatus::as_str);
         let params =
-            params![tenant.as_str(), status, behind.at, behind.id, asked.row_count(), agent, thread.as_str()];
+            params![tenant.as_str(), status, after.at, after.id, request.row_count(), agent, thread.as_str()];
         found = run_views(connection, include_str!("sql/runs_of_thread.sql"), params)?;
     } else {
         // An index by status serves every filter but one: without a status, the pages of all of them are merged.
@@ -113,33 +118,33 @@ pub(super) fn runs(
             PublicRunStatus::ALL.into_iter().filter(|one| filter.status.is_none_or(|asked| asked == *one))
         {
             if status == PublicRunStatus::Interrupting {
-                let params = params![tenant.as_str(), behind.at, behind.id, asked.row_count(), agent];
+                let params = params![tenant.as_str(), after.at, after.id, request.row_count(), agent];
                 found.extend(run_views(connection, include_str!("sql/runs_interrupting.sql"), params)?);
                 continue;
             }
-            let (status, count) = (status.as_str(), asked.row_count());
+            let (status, count) = (status.as_str(), request.row_count());
             found.extend(match agent {
                 Some(agent) => {
-                    let params = params![tenant.as_str(), status, behind.at, behind.id, count, agent];
+                    let params = params![tenant.as_str(), status, after.at, after.id, count, agent];
                     run_views(connection, include_str!("sql/runs_of_agent.sql"), params)?
                 }
                 None => {
-                    let params = params![tenant.as_str(), status, behind.at, behind.id, count];
+                    let params = params![tenant.as_str(), status, after.at, after.id, count];
                     run_views(connection, include_str!("sql/runs_newest.sql"), params)?
                 }
             });
         }
-        found.sort_by_key(|view| Reverse(place(view)));
+        found.sort_by_key(|view| Reverse(position(view)));
     }
     drop(snapshot);
-    Ok(asked.listed(found, place))
+    Ok(request.page_of(found, position))
 }
 
-fn place(view: &RunView) -> Place {
-    Place::new(view.created_at, view.id.as_str())
+fn position(view: &RunView) -> PagePosition {
+    PagePosition::new(view.created_at, view.id.as_str())
 }
 
-fn run_views(connection: &Connection, sql: &str, params: impl Params) -> Result<Vec<RunView>, Stop> {
+fn run_views(connection: &Connection, sql: &str, params: impl Params) -> Result<Vec<RunView>, SqliteError> {
     let mut statement = connection.prepare_cached(sql)?;
     let mut rows = statement.query(params)?;
     let mut views = Vec::new();
@@ -149,15 +154,15 @@ fn run_views(connection: &Connection, sql: &str, params: impl Params) -> Result<
     Ok(views)
 }
 
-fn run_view(connection: &Connection, row: &Row<'_>) -> Result<RunView, Stop> {
+fn run_view(connection: &Connection, row: &Row<'_>) -> Result<RunView, SqliteError> {
     let control = row.get_ref(8)?.as_blob().map_err(|error| corrupt(error.to_string()))?;
     let status: String = row.get(1)?;
     Ok(RunView {
         id: RunId::from(row.get::<_, String>(0)?),
         thread: ThreadId::from(row.get::<_, String>(6)?),
         agent: AgentName::from(row.get::<_, String>(9)?),
-        status: status_of(&status)?,
-        seq: unsigned(row.get(10)?),
+        status: parse_status(&status)?,
+        seq: to_u64(row.get(10)?),
         control: control_if_readable(connection, row.get(7)?, control)?,
         interrupt_accepted: row.get(2)?,
         created_at: timestamp(row.get(3)?),
@@ -166,7 +171,11 @@ fn run_view(connection: &Connection, row: &Row<'_>) -> Result<RunView, Stop> {
     })
 }
 
-pub(super) fn row_of(connection: &Connection, tenant: &Tenant, run: &RunId) -> Result<Option<i64>, Stop> {
+pub(super) fn find_row(
+    connection: &Connection,
+    tenant: &Tenant,
+    run: &RunId,
+) -> Result<Option<i64>, SqliteError> {
     let mut statement = connection.prepare_cached("SELECT row FROM runs WHERE tenant = ?1 AND id = ?2")?;
     Ok(statement.query_row(params![tenant.as_str(), run.as_str()], |row| row.get(0)).optional()?)
 }
@@ -176,8 +185,8 @@ pub(super) fn decision(
     tenant: &Tenant,
     run: &RunId,
     id: &DecisionId,
-) -> Result<Option<Decision>, Stop> {
-    let Some(run) = row_of(connection, tenant, run)? else { return Ok(None) };
+) -> Result<Option<Decision>, SqliteError> {
+    let Some(run) = find_row(connection, tenant, run)? else { return Ok(None) };
     let mut statement =
         connection.prepare_cached("SELECT decision FROM decisions WHERE run = ?1 AND id = ?2")?;
     let text: Option<String> = statement.query_row(params![run, id.as_str()], |row| row.get(0)).optional()?;
@@ -189,7 +198,7 @@ pub(super) fn message(
     tenant: &Tenant,
     thread: &ThreadId,
     message: &MessageId,
-) -> Result<Option<MessagePosition>, Stop> {
+) -> Result<Option<MessagePosition>, SqliteError> {
     let mut statement = connection.prepare_cached(include_str!("sql/message_place.sql"))?;
     let found: Option<(String, i64, String)> = statement
         .query_row(params![tenant.as_str(), thread.as_str(), message.as_str()], |row| {
@@ -197,7 +206,7 @@ pub(super) fn message(
         })
         .optional()?;
     let Some((run, seq, role)) = found else { return Ok(None) };
-    Ok(Some(MessagePosition { run: RunId::from(run), seq: unsigned(seq), role: role_of(&role)? }))
+    Ok(Some(MessagePosition { run: RunId::from(run), seq: to_u64(seq), role: parse_role(&role)? }))
 }
 
 /// A call gets a message of its own, so an id whose message is there, or promised by a run in line, is taken too.
@@ -205,12 +214,12 @@ pub(super) fn taken_call_ids(
     connection: &Connection,
     run: i64,
     asked: &[String],
-) -> Result<BTreeSet<CallId>, Stop> {
+) -> Result<BTreeSet<CallId>, SqliteError> {
     let snapshot = connection.unchecked_transaction()?;
     let mut statement = connection.prepare_cached(include_str!("sql/calls_taken.sql"))?;
     let mut taken = BTreeSet::new();
     for id in asked {
-        // All that begins with `id~` lies between these two: DEL is the character behind `~`.
+        // All that begins with `id~` lies between these two: DEL is the character after `~`.
         let (from, to) = (format!("{id}~"), format!("{id}\u{7f}"));
         let mut rows = statement.query(params![run, id, from, to])?;
         while let Some(row) = rows.next()? {
@@ -223,12 +232,12 @@ pub(super) fn taken_call_ids(
 }
 
 /// For the worker.
-pub(super) fn plugin_state(connection: &Connection, run: i64) -> Result<Vec<StateRow>, Stop> {
+pub(super) fn plugin_state(connection: &Connection, run: i64) -> Result<Vec<StateRow>, SqliteError> {
     let rows = state(connection, run)?;
     Ok(rows.into_iter().map(StateView::decoded).collect::<Result<_, StoreError>>()?)
 }
 
-pub(super) fn state(connection: &Connection, run: i64) -> Result<Vec<StateView>, Stop> {
+pub(super) fn state(connection: &Connection, run: i64) -> Result<Vec<StateView>, SqliteError> {
     let snapshot = connection.unchecked_transaction()?;
     let mut statement = connection.prepare_cached(include_str!("sql/state_of_run.sql"))?;
     let mut kept = Vec::new();

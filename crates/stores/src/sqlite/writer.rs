@@ -13,48 +13,48 @@ use engine::store::{StoreError, StoreFailure, StoreMetrics};
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
 
-use super::checkpoint::{self, Pace};
-use super::desk::{Desk, Marks};
+use super::checkpoint::{self, WalGrowth};
+use super::errors::{SqliteError, leaves_file_unchanged, to_failure};
 use super::file::FailureMark;
-use super::lease::Leases;
-use super::trouble::{Stop, leaves_the_file_as_it_was, trouble};
-use super::{Clock, OnFatal};
-use crate::troublesome::Troublesome;
+use super::lease::SqliteLeases;
+use super::write_tx::{PendingEffects, WriteTx};
+use super::{OnFatal, SqliteClockFn};
+use crate::failure_counters::FailureCounters;
 
 /// One sync is shared by at most so many commands.
 const BATCH_COUNT_MAX: usize = 256;
 /// Whoever comes when so many wait waits for a place.
 const WAITING_COUNT_MAX: usize = 1_024;
 
-type Answer = Box<dyn FnOnce(Option<&StoreFailure>) + Send>;
-/// Without a desk there is trouble: nothing is done, and whoever asked hears of it.
-type Perform = Box<dyn FnOnce(Result<&Desk<'_>, StoreFailure>) -> Performed + Send>;
+type AnswerFn = Box<dyn FnOnce(Option<&StoreFailure>) + Send>;
+/// Without a transaction there is trouble: nothing is done, and whoever asked hears of it.
+type PerformFn = Box<dyn FnOnce(Result<&WriteTx<'_>, StoreFailure>) -> Performed + Send>;
 
 /// One thing to write. It is answered once it is committed.
-pub(super) struct Command {
-    perform: Perform,
+pub(super) struct WriteCommand {
+    perform: PerformFn,
 }
 
 struct Performed {
-    kept: bool,
+    succeeded: bool,
     /// What SQLite had against it.
     trouble: Option<StoreFailure>,
     /// Says what the command came to, or what is wrong with the commit.
-    answer: Answer,
+    answer: AnswerFn,
 }
 
-impl Command {
+impl WriteCommand {
     pub(super) fn new<T: Send + 'static>(
-        work: impl FnOnce(&Desk<'_>) -> Result<T, Stop> + Send + 'static,
+        work: impl FnOnce(&WriteTx<'_>) -> Result<T, SqliteError> + Send + 'static,
     ) -> (Self, oneshot::Receiver<Result<T, StoreError>>) {
         let (sender, receiver) = oneshot::channel();
-        let perform: Perform = Box::new(move |desk| {
-            let result = match desk {
-                Ok(desk) => work(desk).map_err(|Stop(refused)| refused),
+        let perform: PerformFn = Box::new(move |tx| {
+            let result = match tx {
+                Ok(tx) => work(tx).map_err(|SqliteError(refused)| refused),
                 Err(trouble) => Err(trouble.into()),
             };
             Performed {
-                kept: result.is_ok(),
+                succeeded: result.is_ok(),
                 trouble: match &result {
                     Err(StoreError::Failed(trouble)) => Some(trouble.clone()),
                     Err(
@@ -82,42 +82,42 @@ impl Command {
 
 /// Nobody knows what the file holds. It is found out by opening it again.
 #[derive(Clone)]
-pub(super) struct Broken {
+pub(super) struct FatalFlag {
     why: Arc<OnceLock<StoreFailure>>,
     mark: FailureMark,
     on_fatal: OnFatal,
 }
 
-impl Broken {
+impl FatalFlag {
     pub(super) fn new(mark: FailureMark, on_fatal: OnFatal) -> Self {
         Self { why: Arc::default(), mark, on_fatal }
     }
 
-    fn get(&self) -> Option<&StoreFailure> {
+    fn cause(&self) -> Option<&StoreFailure> {
         self.why.get()
     }
 
-    pub(super) fn end(&self, why: &str) {
+    pub(super) fn set(&self, why: &str) {
         self.why.get_or_init(|| StoreFailure::Unavailable(format!("{why}; the store must be opened again")));
-        self.mark.leave();
+        self.mark.write();
         (self.on_fatal)(why);
     }
 }
 
 #[derive(Default)]
-pub(super) struct Tally {
+pub(super) struct SqliteCounters {
     commits: AtomicU64,
     syncs: AtomicU64,
     bytes: AtomicU64,
     batches: Histogram,
     sync_us: Histogram,
-    troubles: Troublesome,
+    failures: FailureCounters,
 }
 
-impl Tally {
+impl SqliteCounters {
     /// What was asked for, and whether trouble came of it.
-    pub(super) fn answered<T>(&self, result: Result<T, StoreError>) -> Result<T, StoreError> {
-        self.troubles.heard(&result);
+    pub(super) fn count_result<T>(&self, result: Result<T, StoreError>) -> Result<T, StoreError> {
+        self.failures.count_result(&result);
         result
     }
 
@@ -128,50 +128,50 @@ impl Tally {
             bytes: self.bytes.load(Ordering::Relaxed),
             batches: self.batches.snapshot(),
             sync_us: self.sync_us.snapshot(),
-            failures: self.troubles.seen(),
+            failures: self.failures.snapshot(),
         }
     }
 }
 
 pub(super) struct Writer {
     pub(super) connection: Connection,
-    pub(super) leases: Arc<Leases>,
-    pub(super) clock: Clock,
-    pub(super) tally: Arc<Tally>,
+    pub(super) leases: Arc<SqliteLeases>,
+    pub(super) clock: SqliteClockFn,
+    pub(super) counters: Arc<SqliteCounters>,
     /// How far the log has grown.
-    pub(super) pace: Pace,
+    pub(super) wal_growth: WalGrowth,
     /// Whoever copies the log into the file meanwhile; none where everything happens on one thread.
     pub(super) checkpoints: Option<SyncSender<()>>,
     pub(super) last_arrival: Cell<i64>,
     /// Which opening of the file this is.
     pub(super) opening: u32,
     /// Why nothing is written any more.
-    pub(super) broken: Broken,
+    pub(super) fatal: FatalFlag,
 }
 
 impl Writer {
-    pub(super) fn perform(&mut self, batch: Vec<Command>) {
-        if let Some(trouble) = self.broken.get() {
+    pub(super) fn perform(&mut self, batch: Vec<WriteCommand>) {
+        if let Some(trouble) = self.fatal.cause() {
             return self.refuse(batch, trouble);
         }
         if let Err(error) = self.connection.execute_batch("BEGIN IMMEDIATE") {
-            return self.refuse(batch, &trouble(&error));
+            return self.refuse(batch, &to_failure(&error));
         }
         if let Err(trouble) = self.check_opening() {
-            self.give_up(Marks::default(), Vec::new(), &trouble);
+            self.roll_back(PendingEffects::default(), Vec::new(), &trouble);
             return self.refuse(batch, &trouble);
         }
         let changes_before = self.connection.total_changes();
         let mut answers = Vec::with_capacity(batch.len());
-        let mut marks = Marks::default();
+        let mut effects = PendingEffects::default();
         let mut waiting = batch.into_iter();
         for command in waiting.by_ref() {
-            match self.perform_one(command, &mut marks) {
+            match self.perform_one(command, &mut effects) {
                 Ok(answer) => answers.push(answer),
                 Err((answer, trouble)) => {
                     // SQLite has given up the whole transaction.
                     answers.push(answer);
-                    self.give_up(marks, answers, &trouble);
+                    self.roll_back(effects, answers, &trouble);
                     return self.refuse(waiting.collect(), &trouble);
                 }
             }
@@ -180,16 +180,16 @@ impl Writer {
         let began = Instant::now();
         match self.connection.execute_batch("COMMIT") {
             Ok(()) => {
-                self.settle(&marks, changed.then(|| began.elapsed()));
+                self.apply_effects(&effects, changed.then(|| began.elapsed()));
                 answers.into_iter().for_each(|answer| answer(None));
                 self.checkpoint();
             }
             Err(error) => {
-                let trouble = trouble(&error);
-                if !leaves_the_file_as_it_was(&error) {
-                    self.broken.end(&format!("a commit failed: {error}"));
+                let trouble = to_failure(&error);
+                if !leaves_file_unchanged(&error) {
+                    self.fatal.set(&format!("a commit failed: {error}"));
                 }
-                self.give_up(marks, answers, &trouble);
+                self.roll_back(effects, answers, &trouble);
             }
         }
     }
@@ -197,103 +197,107 @@ impl Writer {
     /// The lock beside the file keeps others out, unless somebody deletes it or the file system knows no locks. Whoever opens
     /// the file all the same counts on, within the file: then all that is known here of who works on what is over.
     fn check_opening(&self) -> Result<(), StoreFailure> {
-        let failed = |error: rusqlite::Error| trouble(&error);
+        let failed = |error: rusqlite::Error| to_failure(&error);
         let mut statement = self.connection.prepare_cached("SELECT count FROM openings").map_err(failed)?;
         let last: u32 = statement.query_row([], |row| row.get(0)).map_err(failed)?;
         if last == self.opening {
             return Ok(());
         }
         let why = "another process has opened the store, past its lock";
-        self.broken.end(why);
+        self.fatal.set(why);
         Err(StoreFailure::Unavailable(why.into()))
     }
 
     /// In a savepoint of its own, so that one refused command spoils no other.
-    fn perform_one(&self, command: Command, marks: &mut Marks) -> Result<Answer, (Answer, StoreFailure)> {
+    fn perform_one(
+        &self,
+        command: WriteCommand,
+        effects: &mut PendingEffects,
+    ) -> Result<AnswerFn, (AnswerFn, StoreFailure)> {
         let savepoint = |sql| self.connection.prepare_cached(sql)?.execute([]);
         if let Err(error) = savepoint("SAVEPOINT command") {
-            let trouble = trouble(&error);
+            let trouble = to_failure(&error);
             return Err(((command.perform)(Err(trouble.clone())).answer, trouble));
         }
         let now = (self.clock)();
-        let desk = Desk::new(&self.connection, &self.leases, now, &self.last_arrival);
-        let performed = (command.perform)(Ok(&desk));
-        let own = desk.into_marks();
-        let ended = if performed.kept {
+        let tx = WriteTx::new(&self.connection, &self.leases, now, &self.last_arrival);
+        let performed = (command.perform)(Ok(&tx));
+        let own = tx.into_effects();
+        let ended = if performed.succeeded {
             savepoint("RELEASE command")
         } else {
-            self.take_back(&own);
+            self.revoke_leases(&own);
             savepoint("ROLLBACK TO command").and_then(|_| savepoint("RELEASE command"))
         };
-        if performed.kept {
-            marks.commits += own.commits;
-            marks.bytes += own.bytes;
-            marks.given.extend(own.given);
-            marks.let_go.extend(own.let_go);
-            marks.ended.extend(own.ended);
+        if performed.succeeded {
+            effects.commits += own.commits;
+            effects.bytes += own.bytes;
+            effects.leased.extend(own.leased);
+            effects.released.extend(own.released);
+            effects.ended.extend(own.ended);
         }
         match ended {
             Ok(_) => {
-                performed.trouble.iter().for_each(|trouble| self.tally.troubles.count(trouble, 1));
+                performed.trouble.iter().for_each(|trouble| self.counters.failures.count(trouble, 1));
                 Ok(performed.answer)
             }
             // The savepoint went with the transaction; the reason is what the command met.
-            Err(error) => Err((performed.answer, performed.trouble.unwrap_or_else(|| trouble(&error)))),
+            Err(error) => Err((performed.answer, performed.trouble.unwrap_or_else(|| to_failure(&error)))),
         }
     }
 
-    fn settle(&self, marks: &Marks, synced_in: Option<Duration>) {
+    fn apply_effects(&self, effects: &PendingEffects, synced_in: Option<Duration>) {
         let mut held = self.leases.lock();
-        marks.let_go.iter().for_each(|(row, stored_epoch)| held.let_go(*row, *stored_epoch));
-        marks.ended.iter().for_each(|row| held.forget(*row));
+        effects.released.iter().for_each(|(row, stored_epoch)| held.release(*row, *stored_epoch));
+        effects.ended.iter().for_each(|row| held.forget(*row));
         drop(held);
-        self.tally.commits.fetch_add(marks.commits, Ordering::Relaxed);
-        self.tally.bytes.fetch_add(marks.bytes, Ordering::Relaxed);
+        self.counters.commits.fetch_add(effects.commits, Ordering::Relaxed);
+        self.counters.bytes.fetch_add(effects.bytes, Ordering::Relaxed);
         if let Some(took) = synced_in {
-            self.tally.syncs.fetch_add(1, Ordering::Relaxed);
-            self.tally.sync_us.record(u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
+            self.counters.syncs.fetch_add(1, Ordering::Relaxed);
+            self.counters.sync_us.record(u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
         }
-        if marks.commits > 0 {
-            self.tally.batches.record(marks.commits);
+        if effects.commits > 0 {
+            self.counters.batches.record(effects.commits);
         }
     }
 
-    fn give_up(&self, marks: Marks, answers: Vec<Answer>, trouble: &StoreFailure) {
+    fn roll_back(&self, effects: PendingEffects, answers: Vec<AnswerFn>, trouble: &StoreFailure) {
         if !self.connection.is_autocommit()
             && let Err(error) = self.connection.execute_batch("ROLLBACK")
         {
-            self.broken.end(&format!("a transaction cannot be rolled back: {error}"));
+            self.fatal.set(&format!("a transaction cannot be rolled back: {error}"));
         }
-        self.take_back(&marks);
-        self.tally.troubles.count(trouble, answers.len());
+        self.revoke_leases(&effects);
+        self.counters.failures.count(trouble, answers.len());
         answers.into_iter().for_each(|answer| answer(Some(trouble)));
     }
 
     /// Commands that were not begun.
-    fn refuse(&self, batch: Vec<Command>, trouble: &StoreFailure) {
-        self.tally.troubles.count(trouble, batch.len());
+    fn refuse(&self, batch: Vec<WriteCommand>, trouble: &StoreFailure) {
+        self.counters.failures.count(trouble, batch.len());
         for command in batch {
             ((command.perform)(Err(trouble.clone())).answer)(None);
         }
     }
 
-    fn take_back(&self, marks: &Marks) {
+    fn revoke_leases(&self, effects: &PendingEffects) {
         let mut held = self.leases.lock();
-        marks.given.iter().for_each(|row| held.forget(*row));
+        effects.leased.iter().for_each(|row| held.forget(*row));
     }
 
     fn checkpoint(&mut self) {
-        if !self.pace.is_due() {
+        if !self.wal_growth.is_due() {
             return;
         }
         match &self.checkpoints {
             // One that is under way sees this part of the log too, or the next one does.
-            Some(elsewhere) if !self.pace.is_overdue() => drop(elsewhere.try_send(())),
+            Some(elsewhere) if !self.wal_growth.is_overdue() => drop(elsewhere.try_send(())),
             Some(_) | None => {
-                if let Err(error) = checkpoint::pass(&self.connection)
-                    && !leaves_the_file_as_it_was(&error)
+                if let Err(error) = checkpoint::checkpoint_once(&self.connection)
+                    && !leaves_file_unchanged(&error)
                 {
-                    self.broken.end(&format!("a checkpoint failed: {error}"));
+                    self.fatal.set(&format!("a checkpoint failed: {error}"));
                 }
             }
         }
@@ -301,19 +305,19 @@ impl Writer {
 }
 
 /// How commands reach the writer.
-pub(super) enum Route {
+pub(super) enum WriterHandle {
     Thread {
-        commands: Option<mpsc::Sender<Command>>,
+        commands: Option<mpsc::Sender<WriteCommand>>,
         thread: Option<JoinHandle<()>>,
     },
     /// On the thread of whoever asks: the order of things follows from the order of the calls alone.
     Inline(Box<Mutex<Writer>>),
 }
 
-impl Route {
+impl WriterHandle {
     pub(super) fn thread(mut writer: Writer) -> std::io::Result<Self> {
-        let (sender, mut receiver) = mpsc::channel::<Command>(WAITING_COUNT_MAX);
-        let broken = writer.broken.clone();
+        let (sender, mut receiver) = mpsc::channel::<WriteCommand>(WAITING_COUNT_MAX);
+        let fatal = writer.fatal.clone();
         let work = move || {
             while let Some(first) = receiver.blocking_recv() {
                 let mut batch = vec![first];
@@ -327,7 +331,7 @@ impl Route {
         };
         let guarded = move || {
             if catch_unwind(AssertUnwindSafe(work)).is_err() {
-                broken.end("the writer panicked");
+                fatal.set("the writer panicked");
             }
         };
         let thread = std::thread::Builder::new().name("sqlite-writer".into()).spawn(guarded)?;
@@ -351,7 +355,7 @@ impl Route {
     }
 
     /// For what nobody waits for.
-    pub(super) fn post(&self, command: Command) {
+    pub(super) fn send_detached(&self, command: WriteCommand) {
         match self {
             Self::Thread { commands: Some(commands), .. } => {
                 if let Err(mpsc::error::TrySendError::Full(command)) = commands.try_send(command) {
@@ -369,9 +373,9 @@ impl Route {
 
     pub(super) async fn send<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&Desk<'_>) -> Result<T, Stop> + Send + 'static,
+        work: impl FnOnce(&WriteTx<'_>) -> Result<T, SqliteError> + Send + 'static,
     ) -> Result<T, StoreError> {
-        let (command, answer) = Command::new(work);
+        let (command, answer) = WriteCommand::new(work);
         match self {
             Self::Thread { commands: Some(commands), .. } => {
                 if commands.send(command).await.is_err() {

@@ -41,7 +41,7 @@ impl World {
     }
 
     /// The same store, seen by somebody else.
-    pub(crate) fn of(&self, tenant: &str) -> Self {
+    pub(crate) fn for_tenant(&self, tenant: &str) -> Self {
         Self { tenant: Tenant::from(tenant), ..self.clone() }
     }
 
@@ -50,7 +50,7 @@ impl World {
     }
 
     /// Submits what must be taken.
-    pub(crate) async fn tell(&self, run: &str, item: Item) {
+    pub(crate) async fn submit_accepted(&self, run: &str, item: Item) {
         let verdict = self.store.submit(&self.tenant, &RunId::from(run), item).await.unwrap();
         assert!(verdict.is_taken(), "{verdict}");
     }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use stores::postgres::{PostgresStore, Settings};
+use stores::postgres::{PostgresSettings, PostgresStore};
 use tokio_postgres::NoTls;
 
 use crate::fixture::{Clock, Fixture, World};
@@ -49,12 +49,12 @@ async fn say(sql: &str) {
 
 async fn open(schema: &str, clock: &Clock) -> PostgresStore {
     let clock = clock.clone();
-    let settings = Settings {
+    let settings = PostgresSettings {
         schema: schema.into(),
         connection_count_max: 8,
         lease: LEASE,
         clock: Some(Arc::new(move || clock.now())),
-        ..Settings::default()
+        ..PostgresSettings::default()
     };
     PostgresStore::open_with(&server().address(), settings).await.unwrap()
 }

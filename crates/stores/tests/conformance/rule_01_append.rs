@@ -142,11 +142,11 @@ pub(crate) async fn rule_01_a_log_with_a_gap_is_impossible_and_changes_nothing<F
     }
 }
 
-pub(crate) async fn rule_01_the_lease_of_an_ended_run_is_let_go<F: Fixture>() {
+pub(crate) async fn rule_01_the_lease_of_an_ended_run_is_released<F: Fixture>() {
     let (_fixture, world) = F::open().await;
     let mut worker = started(&world, "thr", "run").await;
     world.clock.advance(70);
-    worker.says("done");
+    worker.finish_with("done");
     worker.commit(&world).await.unwrap();
     let run = world.run("run").await;
     assert_eq!((run.status, run.ended_at), (PublicRunStatus::Completed, Some(world.clock.now())));
@@ -199,7 +199,7 @@ pub(crate) async fn rule_01_many_runs_append_side_by_side<F: Fixture>() {
                     worker.succeeds(&call);
                     worker.commit(&world).await.unwrap();
                 }
-                worker.says("done");
+                worker.finish_with("done");
                 worker.commit(&world).await.unwrap();
                 (name, worker.run.control)
             })

@@ -40,7 +40,7 @@ pub(crate) async fn rule_02_a_row_that_changed_nothing_is_consumed_without_event
     let decision = Decision { call: "a".into(), suspension: "sus_none".into(), ..held };
     let early = Item::Early { decision, digest: arguments_of("a").digest() };
     assert_eq!(world.store.submit(&world.tenant, &"run".into(), early).await, Ok(Verdict::Accepted));
-    worker.look(&world).await;
+    worker.poll_inbox(&world).await;
     worker.succeeds("a");
     worker.commit(&world).await.unwrap();
     worker.reload(&world).await;
@@ -60,7 +60,7 @@ pub(crate) async fn rule_02_a_row_is_consumed_once<F: Fixture>() {
     let (_fixture, world) = F::open().await;
     let parked = parked(&world, "thr", "run", "transfer").await;
     let decision = Item::Decision(parked.decision("call_run", None, approve()));
-    world.tell("run", decision).await;
+    world.submit_accepted("run", decision).await;
     let mut worker = claim(&world, "run").await.unwrap();
     let ticket = worker.inbox[0].0;
     worker.take_over();
@@ -72,7 +72,7 @@ pub(crate) async fn rule_02_a_row_is_consumed_once<F: Fixture>() {
     assert_eq!(snapshot(&world, &[&worker.lease]).await, before);
 }
 
-pub(crate) async fn rule_02_a_submitted_decision_is_remembered_for_ever<F: Fixture>() {
+pub(crate) async fn rule_02_a_submitted_decision_is_remembered_permanently<F: Fixture>() {
     let (_fixture, world) = F::open().await;
     let parked = parked(&world, "thr", "run", "transfer").await;
     let first = parked.decision("call_run", Some("d1"), reject());
@@ -90,14 +90,14 @@ pub(crate) async fn rule_02_a_submitted_decision_is_remembered_for_ever<F: Fixtu
         if !ended {
             let mut worker = claim(&world, "run").await.unwrap();
             worker.take_over();
-            worker.says("then not");
+            worker.finish_with("then not");
             worker.commit(&world).await.unwrap();
         }
     }
     assert_eq!(remembered(&world, "run", "d2").await, None);
 }
 
-pub(crate) async fn rule_02_a_decision_accepted_at_the_worker_is_remembered_for_ever<F: Fixture>() {
+pub(crate) async fn rule_02_a_decision_accepted_at_the_worker_is_remembered_permanently<F: Fixture>() {
     let (_fixture, world) = F::open().await;
     let mut worker = started(&world, "thr", "run").await;
     worker.asks(&[("a", "transfer"), ("b", "transfer")]);
@@ -117,7 +117,7 @@ pub(crate) async fn rule_02_a_second_decision_under_a_used_id_is_not_accepted<F:
     worker.asks(&[("a", "transfer"), ("b", "transfer"), ("c", "transfer")]);
     worker.commit(&world).await.unwrap();
     let first = worker.decision("a", Some("d1"), reject());
-    world.tell("run", Item::Decision(first.clone())).await;
+    world.submit_accepted("run", Item::Decision(first.clone())).await;
     let before = snapshot(&world, &[&worker.lease]).await;
 
     let second = worker.decision("b", Some("d1"), approve());

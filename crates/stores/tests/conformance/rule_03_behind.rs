@@ -44,7 +44,7 @@ async fn is_behind_until_it_looks(world: &World, worker: &mut Worker) -> Vec<Ite
     let before = snapshot(world, &[&worker.lease]).await;
     assert_eq!(worker.commit(world).await, Err(StoreError::Behind));
     assert_eq!(snapshot(world, &[&worker.lease]).await, before);
-    let rows = worker.look(world).await;
+    let rows = worker.poll_inbox(world).await;
     worker.commit(world).await.unwrap();
     rows.into_iter().map(|(_, item)| item).collect()
 }
@@ -58,7 +58,7 @@ pub(crate) async fn rule_03_the_version_rises_with_every_item_and_every_commit<F
     let appended = worker.commit(&world).await.unwrap();
     assert_eq!((appended.version, version(&world, &worker).await), (created + 1, created + 1));
     let decision = worker.decision("a", Some("d"), approve());
-    world.tell("run", Item::Decision(decision.clone())).await;
+    world.submit_accepted("run", Item::Decision(decision.clone())).await;
     assert_eq!(version(&world, &worker).await, created + 2);
     // What is not taken changes nothing.
     assert_eq!(submit(&world, "run", Item::Decision(decision)).await, Verdict::AlreadyApplied);
@@ -77,7 +77,7 @@ pub(crate) async fn rule_03_a_claim_gives_the_version_with_the_inbox<F: Fixture>
     let (_fixture, world) = F::open().await;
     let worker = parked(&world, "thr", "run", "transfer").await;
     let decision = worker.decision("call_run", None, approve());
-    world.tell("run", Item::Decision(decision)).await;
+    world.submit_accepted("run", Item::Decision(decision)).await;
     let mut claimed = claim(&world, "run").await.unwrap();
     assert_eq!((claimed.version, claimed.inbox.len()), (worker.version + 1, 1));
     claimed.take_over();
@@ -100,7 +100,7 @@ pub(crate) async fn rule_03_a_commit_is_refused_until_its_worker_has_seen_every_
         let waiting = is_behind_until_it_looks(&world, &mut worker).await;
         assert_eq!(waiting.last(), Some(&item));
     }
-    assert_eq!(worker.look(&world).await.len(), 3);
+    assert_eq!(worker.poll_inbox(&world).await.len(), 3);
 }
 
 pub(crate) async fn rule_03_what_another_run_delivers_counts_too<F: Fixture>() {
@@ -111,9 +111,9 @@ pub(crate) async fn rule_03_what_another_run_delivers_counts_too<F: Fixture>() {
     let child = delegated_to(&parent, "delegate");
     let mut child = claim(&world, child.as_str()).await.unwrap();
     child.take_over();
-    child.say(&Input::Start { after: None });
+    child.apply_input(&Input::Start { after: None });
     child.commit(&world).await.unwrap();
-    child.says("found it");
+    child.finish_with("found it");
     child.commit(&world).await.unwrap();
     parent.succeeds("a");
     let waiting = is_behind_until_it_looks(&world, &mut parent).await;
@@ -145,7 +145,7 @@ pub(crate) async fn rule_03_an_expiry_does_not_overtake_an_accepted_decision<F: 
     let before = snapshot(&world, &[&worker.lease]).await;
 
     world.clock.advance(EXPIRES_IN_MS);
-    worker.say(&Input::DeadlineReached);
+    worker.apply_input(&Input::DeadlineReached);
     assert_eq!(worker.append().rows.closed.len(), 1);
     assert_eq!(worker.commit(&world).await, Err(StoreError::Behind));
     assert_eq!(snapshot(&world, &[&worker.lease]).await, before);
@@ -156,12 +156,12 @@ pub(crate) async fn rule_03_an_expiry_does_not_overtake_an_accepted_decision<F: 
     assert_eq!(status(&world, &worker, &decision).await, ApprovalStatus::Approved);
 }
 
-pub(crate) async fn rule_03_an_expiry_closes_what_nobody_answered<F: Fixture>() {
+pub(crate) async fn rule_03_an_expiry_closes_an_unanswered_approval<F: Fixture>() {
     let (_fixture, world) = F::open().await;
     let mut worker = held(&world, "thr", "run", "urgent").await;
     let decision = worker.decision("call_run", None, approve());
     world.clock.advance(EXPIRES_IN_MS);
-    worker.say(&Input::DeadlineReached);
+    worker.apply_input(&Input::DeadlineReached);
     worker.commit(&world).await.unwrap();
     assert_eq!(status(&world, &worker, &decision).await, ApprovalStatus::Expired);
 }
@@ -170,7 +170,7 @@ pub(crate) async fn rule_03_an_interrupt_at_the_worker_does_not_overtake_an_acce
     let (_fixture, world) = F::open().await;
     let mut worker = held(&world, "thr", "run", "transfer").await;
     let decision = worker.decision("call_run", None, approve());
-    world.tell("run", Item::Decision(decision.clone())).await;
+    world.submit_accepted("run", Item::Decision(decision.clone())).await;
     worker.accept(interrupt());
     assert_eq!(worker.commit(&world).await, Err(StoreError::Behind));
     worker.reload(&world).await;
@@ -194,10 +194,10 @@ pub(crate) async fn rule_03_a_decision_that_came_first_may_close_what_a_later_on
     let first = Item::Early { decision: first, digest: arguments_of("a").digest() };
     assert_eq!(submit(&world, "run", first).await, Verdict::Accepted);
     assert_eq!(submit(&world, "run", Item::Decision(second.clone())).await, Verdict::Accepted);
-    let (ticket, item) = worker.look(&world).await.remove(0);
+    let (ticket, item) = worker.poll_inbox(&world).await.remove(0);
     worker.pass_gate("a");
     worker.commit(&world).await.unwrap();
-    worker.hear_row(ticket, &item);
+    worker.process_row(ticket, &item);
     assert_eq!(worker.append().rows.closed.len(), 2);
     worker.commit(&world).await.unwrap();
     assert_eq!(status(&world, &worker, &second).await, ApprovalStatus::Rejected);
@@ -208,7 +208,7 @@ pub(crate) async fn rule_03_a_decision_at_the_worker_loses_against_one_that_was_
     let mut worker = held(&world, "thr", "run", "transfer").await;
     let faster = worker.decision("call_run", Some("faster"), reject());
     let slower = worker.decision("call_run", Some("slower"), approve());
-    world.tell("run", Item::Decision(faster.clone())).await;
+    world.submit_accepted("run", Item::Decision(faster.clone())).await;
     let before = snapshot(&world, &[&worker.lease]).await;
     worker.accept(Item::Decision(slower));
     assert_eq!(worker.commit(&world).await, Err(StoreError::Behind));
@@ -237,8 +237,8 @@ pub(crate) async fn rule_03_a_row_that_closed_nothing_answers_nothing_any_more<F
     let (_fixture, world) = F::open().await;
     let mut worker = held(&world, "thr", "run", "urgent").await;
     let decision = worker.decision("call_run", None, approve());
-    world.tell("run", Item::Decision(decision.clone())).await;
-    let ticket = worker.look(&world).await[0].0;
+    world.submit_accepted("run", Item::Decision(decision.clone())).await;
+    let ticket = worker.poll_inbox(&world).await[0].0;
     let shown = world.store.suspension(&world.tenant, &decision.suspension).await.unwrap().unwrap();
     assert!(shown.answered);
     worker.consume(ticket);
@@ -271,7 +271,7 @@ pub(crate) async fn rule_03_an_expiry_and_a_decision_race_and_one_of_them_wins<F
                 submit(&their_world, &run, item).await
             });
             start.wait().await;
-            worker.say(&Input::DeadlineReached);
+            worker.apply_input(&Input::DeadlineReached);
             let expired = worker.commit(&world).await;
             let verdict = person.await.unwrap();
             match (expired, verdict.is_taken()) {
@@ -306,7 +306,7 @@ pub(crate) async fn rule_03_an_interrupt_and_the_last_commit_race_and_one_of_the
                 there.wait().await;
                 submit(&their_world, &their_run, interrupt()).await
             });
-            worker.says("done");
+            worker.finish_with("done");
             start.wait().await;
             let ended = worker.commit(&world).await;
             match (ended, person.await.unwrap()) {

@@ -14,7 +14,7 @@ pub(crate) async fn rule_04_a_run_with_an_item_is_not_released<F: Fixture>() {
     let (_fixture, world) = F::open().await;
     let mut worker = held(&world, "thr", "run", "transfer").await;
     let decision = Item::Decision(worker.decision("call_run", None, reject()));
-    world.tell("run", decision).await;
+    world.submit_accepted("run", decision).await;
     assert_eq!(world.store.release(&worker.lease).await, Ok(false));
     assert!(world.store.may_send(&worker.lease), "the lease stays");
     worker.reload(&world).await;

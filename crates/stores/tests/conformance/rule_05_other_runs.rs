@@ -32,7 +32,7 @@ async fn family(world: &World) -> (Worker, Worker) {
     let child = child_of(&parent, "delegate");
     let mut child = claim(world, child.as_str()).await.unwrap();
     child.take_over();
-    child.say(&Input::Start { after: None });
+    child.apply_input(&Input::Start { after: None });
     child.commit(world).await.unwrap();
     (parent, child)
 }
@@ -60,7 +60,7 @@ pub(crate) async fn rule_05_a_refused_append_creates_and_delivers_nothing<F: Fix
     let (_fixture, world) = F::open().await;
     let (parent, mut child) = family(&world).await;
     child.asks(&[("deeper", "researcher")]);
-    child.say(&Input::Interrupt { cause: InterruptCause::Person("bob".into()) });
+    child.apply_input(&Input::Interrupt { cause: InterruptCause::Person("bob".into()) });
     let append = child.append();
     assert!(!append.spawn.is_empty() && append.deliver.len() == 2);
     let before = snapshot(&world, &[&parent.lease, &child.lease]).await;
@@ -73,7 +73,7 @@ pub(crate) async fn rule_05_the_end_of_a_child_is_delivered_in_its_last_commit<F
     let (_fixture, world) = F::open().await;
     let (parent, mut child) = family(&world).await;
     assert_eq!(world.store.release(&parent.lease).await, Ok(true));
-    child.says("found it");
+    child.finish_with("found it");
     let appended = child.commit(&world).await.unwrap();
     assert_eq!(appended.woken, [RunId::from("parent")]);
     let mut parent = next_workers(&world, 10).await.remove(0);
@@ -114,7 +114,7 @@ pub(crate) async fn rule_05_an_interrupt_of_the_parent_is_an_accepted_one<F: Fix
     assert!(next(&world, 10).await.is_empty());
 }
 
-pub(crate) async fn rule_05_what_a_child_holds_shows_the_way_down_to_it<F: Fixture>() {
+pub(crate) async fn rule_05_an_approval_of_a_child_shows_its_path<F: Fixture>() {
     let (_fixture, world) = F::open().await;
     let (_parent, mut child) = family(&world).await;
     held(&world, "other", "run", "transfer").await;
@@ -134,9 +134,9 @@ pub(crate) async fn rule_05_what_a_child_holds_shows_the_way_down_to_it<F: Fixtu
 
 pub(crate) async fn rule_05_a_delivery_stays_within_the_tenant<F: Fixture>() {
     let (_fixture, world) = F::open().await;
-    let stranger = started(&world.of("other"), "thr", "parent").await;
+    let stranger = started(&world.for_tenant("other"), "thr", "parent").await;
     let (_parent, mut child) = family(&world).await;
-    child.says("found it");
+    child.finish_with("found it");
     child.commit(&world).await.unwrap();
     let inbox = world.store.load(&stranger.lease).await.unwrap().inbox;
     assert!(inbox.is_empty(), "another tenant has a run of the same name");

@@ -47,8 +47,8 @@ pub(crate) async fn rule_06_another_tenant_finds_nothing<F: Fixture>() {
     let (_fixture, world) = F::open().await;
     let worker = held(&world, "thr", "run", "transfer").await;
     let decision = worker.decision("call_run", Some("d1"), approve());
-    world.tell("run", Item::Decision(decision.clone())).await;
-    let World { store, tenant, .. } = world.of("other");
+    world.submit_accepted("run", Item::Decision(decision.clone())).await;
+    let World { store, tenant, .. } = world.for_tenant("other");
     let (run, thread) = (&worker.lease.run, &worker.lease.thread);
     assert_eq!(store.run(&tenant, run).await.unwrap(), None);
     let absent = engine::store::ThreadView::absent(thread.clone());
@@ -79,11 +79,11 @@ pub(crate) async fn rule_06_another_tenant_finds_nothing<F: Fixture>() {
 
 pub(crate) async fn rule_06_two_tenants_may_use_the_same_names<F: Fixture>() {
     let (_fixture, world) = F::open().await;
-    let other = world.of("other");
+    let other = world.for_tenant("other");
     let mut here = held(&world, "thr", "run", "transfer").await;
     let there = held(&other, "thr", "run", "transfer").await;
     here.accept(Item::Decision(here.decision("call_run", None, reject())));
-    here.says("done");
+    here.finish_with("done");
     here.commit(&world).await.unwrap();
     assert_eq!(world.run("run").await.status, PublicRunStatus::Completed);
     assert_eq!(other.run("run").await.status, PublicRunStatus::WaitingApproval);
@@ -99,7 +99,7 @@ pub(crate) async fn rule_06_pages_of_runs_and_threads_cover_everything_once_newe
     // Two share each moment: the id decides between them.
     for name in ["a", "d", "c", "f", "e", "b", "g"] {
         queued(&world, &format!("thr_{name}"), &format!("run_{name}")).await;
-        queued(&world.of("other"), &format!("thr_{name}"), &format!("run_x{name}")).await;
+        queued(&world.for_tenant("other"), &format!("thr_{name}"), &format!("run_x{name}")).await;
         if ["d", "f", "b"].contains(&name) {
             world.clock.advance(1);
         }
@@ -137,7 +137,7 @@ pub(crate) async fn rule_06_what_comes_in_between_two_pages_shifts_nothing<F: Fi
     assert_eq!(second.next, None);
 }
 
-pub(crate) async fn rule_06_a_cursor_that_nobody_gave_out_is_refused<F: Fixture>() {
+pub(crate) async fn rule_06_an_unknown_cursor_is_refused<F: Fixture>() {
     let (_fixture, world) = F::open().await;
     queued(&world, "thr", "run").await;
     let bad = page(10, Some("yesterday".into()));
@@ -154,7 +154,7 @@ pub(crate) async fn rule_06_runs_are_filtered_by_status_thread_and_agent<F: Fixt
         let mut order = order(&format!("thr_{}", index % 2), &format!("run_{index}"));
         order.agent = if index < 3 { "writer".into() } else { "reader".into() };
         let mut worker = started_with(&world, order).await;
-        worker.says("done");
+        worker.finish_with("done");
         worker.commit(&world).await.unwrap();
         world.clock.advance(1);
     }
@@ -204,7 +204,7 @@ pub(crate) async fn rule_06_a_run_whose_interrupt_is_accepted_is_listed_as_inter
     assert_eq!(of(PublicRunStatus::Interrupting).await, nobody);
     let interrupt = || Item::Interrupt { cause: InterruptCause::Person("bob".into()) };
     for run in ["executes", "waits_2", "queued"] {
-        world.tell(run, interrupt()).await;
+        world.submit_accepted(run, interrupt()).await;
         assert_eq!(world.run(run).await.shown_status(), PublicRunStatus::Interrupting);
     }
     assert_eq!(of(PublicRunStatus::Interrupting).await, ["queued", "waits_2", "executes"]);
@@ -261,9 +261,7 @@ pub(crate) async fn rule_06_approvals_are_listed_oldest_first_in_pages<F: Fixtur
 }
 
 /// Heard and unheard ones in turn, with more unheard ones of another status between them than a page has.
-pub(crate) async fn rule_06_pages_of_approvals_have_what_is_answered_and_not_heard_in_its_place<
-    F: Fixture,
->() {
+pub(crate) async fn rule_06_pages_of_approvals_keep_answered_unprocessed_ones_in_order<F: Fixture>() {
     let (_fixture, world) = F::open().await;
     let mut worker = started(&world, "thr", "run").await;
     let names: Vec<String> = (0..13).map(|index| format!("call_{index}")).collect();
@@ -282,7 +280,7 @@ pub(crate) async fn rule_06_pages_of_approvals_have_what_is_answered_and_not_hea
     }
     worker.commit(&world).await.unwrap();
     for place in (0..12).filter(|place| ![0, 3].contains(place)) {
-        world.tell("run", decision(&worker, place)).await;
+        world.submit_accepted("run", decision(&worker, place)).await;
     }
     let those = |approved| {
         let places = (0..12).filter(move |place| is_approved(*place) == approved);
@@ -340,7 +338,7 @@ pub(crate) async fn rule_06_a_thread_is_deleted_with_all_that_belongs_to_it<F: F
     assert_eq!(store.delete_thread(tenant, &"thr".into()).await, Err(StoreError::Stale));
     assert!(store.run(tenant, &"run".into()).await.unwrap().is_some());
     worker.accept(Item::Decision(decision.clone()));
-    worker.says("done");
+    worker.finish_with("done");
     worker.commit(&world).await.unwrap();
     store.delete_thread(tenant, &"thr".into()).await.unwrap();
     assert_eq!(store.delete_thread(tenant, &"thr".into()).await, Err(StoreError::NotFound));

@@ -13,7 +13,7 @@ use crate::worker::{
 
 async fn interrupt(world: &World, run: &str) {
     let item = Item::Interrupt { cause: InterruptCause::Person("bob".into()) };
-    world.tell(run, item).await;
+    world.submit_accepted(run, item).await;
 }
 
 pub(crate) async fn rule_07_woken_due_and_lost_runs_come_before_queued_ones<F: Fixture>() {
@@ -28,7 +28,7 @@ pub(crate) async fn rule_07_woken_due_and_lost_runs_come_before_queued_ones<F: F
     let held = claim(&world, "woken").await.unwrap();
     let decision = Item::Decision(held.decision("call_woken", None, reject()));
     assert!(world.store.release(&held.lease).await.unwrap());
-    world.tell("woken", decision).await;
+    world.submit_accepted("woken", decision).await;
     interrupt(&world, "interrupted").await;
     world.clock.advance(EXPIRES_IN_MS);
     let mut first = next(&world, 4).await;
@@ -38,7 +38,7 @@ pub(crate) async fn rule_07_woken_due_and_lost_runs_come_before_queued_ones<F: F
     assert!(next(&world, 10).await.is_empty(), "one that waits for a person is left alone");
 }
 
-pub(crate) async fn rule_07_only_what_is_interrupted_or_due_is_pressing<F: Fixture>() {
+pub(crate) async fn rule_07_only_what_is_interrupted_or_due_is_urgent<F: Fixture>() {
     let (mut fixture, world) = F::open().await;
     queued(&world, "thr_queued", "queued").await;
     started(&world, "thr_lost", "lost").await;
@@ -50,20 +50,20 @@ pub(crate) async fn rule_07_only_what_is_interrupted_or_due_is_pressing<F: Fixtu
     let held = claim(&world, "woken").await.unwrap();
     let decision = Item::Decision(held.decision("call_woken", None, reject()));
     assert!(world.store.release(&held.lease).await.unwrap());
-    world.tell("woken", decision).await;
-    assert!(pressing(&world, 10).await.is_empty());
+    world.submit_accepted("woken", decision).await;
+    assert!(urgent(&world, 10).await.is_empty());
     interrupt(&world, "interrupted").await;
     world.clock.advance(1);
     interrupt(&world, "behind").await;
-    assert_eq!(pressing(&world, 1).await, ["interrupted"]);
-    assert_eq!(pressing(&world, 10).await, ["behind"]);
+    assert_eq!(urgent(&world, 1).await, ["interrupted"]);
+    assert_eq!(urgent(&world, 10).await, ["behind"]);
     world.clock.advance(EXPIRES_IN_MS);
-    assert_eq!(pressing(&world, 10).await, ["due"]);
-    assert!(pressing(&world, 10).await.is_empty(), "what is held is not given out");
+    assert_eq!(urgent(&world, 10).await, ["due"]);
+    assert!(urgent(&world, 10).await.is_empty(), "what is held is not given out");
     assert_eq!(next(&world, 10).await, ["lost", "woken", "queued"]);
 }
 
-async fn pressing(world: &World, limit: usize) -> Vec<String> {
+async fn urgent(world: &World, limit: usize) -> Vec<String> {
     let claimed = world.store.claim(Claim::Urgent { limit }).await.unwrap();
     claimed.into_iter().map(|claimed| claimed.lease.run.to_string()).collect()
 }
@@ -100,7 +100,7 @@ pub(crate) async fn rule_07_a_run_that_is_held_is_not_given_out<F: Fixture>() {
 pub(crate) async fn rule_07_one_tenant_after_the_other<F: Fixture>() {
     let (_fixture, world) = F::open().await;
     for (tenant, count) in [("a", 6), ("b", 2), ("c", 1)] {
-        let world = world.of(tenant);
+        let world = world.for_tenant(tenant);
         for index in 0..count {
             queued(&world, &format!("thr_{index}"), &format!("{tenant}{index}")).await;
             world.clock.advance(1);
@@ -115,13 +115,13 @@ pub(crate) async fn rule_07_one_tenant_after_the_other<F: Fixture>() {
     assert_eq!(next(&world, 10).await, ["a2", "a3", "a4", "a5"]);
 }
 
-pub(crate) async fn rule_07_nobody_starves_behind_a_long_queue<F: Fixture>() {
+pub(crate) async fn rule_07_no_tenant_starves_behind_a_long_queue<F: Fixture>() {
     let (_fixture, world) = F::open().await;
     for index in 0..20 {
-        queued(&world.of("long"), &format!("thr_{index}"), &format!("long_{index}")).await;
+        queued(&world.for_tenant("long"), &format!("thr_{index}"), &format!("long_{index}")).await;
     }
     world.clock.advance(1);
-    queued(&world.of("short"), "thr", "short").await;
+    queued(&world.for_tenant("short"), "thr", "short").await;
     let mut claimed = Vec::new();
     for _ in 0..3 {
         claimed.extend(next(&world, 1).await);
@@ -135,10 +135,10 @@ async fn next_but(world: &World, tenant: &str, woken: bool) -> Vec<String> {
     claimed.into_iter().map(|claimed| claimed.lease.run.to_string()).collect()
 }
 
-pub(crate) async fn rule_07_runs_of_a_tenant_that_is_passed_over_stay_in_line<F: Fixture>() {
+pub(crate) async fn rule_07_runs_of_a_tenant_that_is_passed_over_stay_queued<F: Fixture>() {
     let (_fixture, world) = F::open().await;
     for tenant in ["a", "greedy", "z"] {
-        let world = world.of(tenant);
+        let world = world.for_tenant(tenant);
         queued(&world, "thr_queued", &format!("{tenant}_queued")).await;
         parked(&world, "thr_due", &format!("{tenant}_due"), "urgent").await;
         parked(&world, "thr_woken", &format!("{tenant}_woken"), "transfer").await;
@@ -162,7 +162,7 @@ pub(crate) async fn rule_07_a_run_behind_another_is_claimed_once_it_holds_the_th
     let mut worker = started(&world, "thr", "front").await;
     enqueued(&world, "thr", "behind").await;
     assert!(next(&world, 10).await.is_empty());
-    worker.says("done");
+    worker.finish_with("done");
     worker.commit(&world).await.unwrap();
     assert_eq!(next(&world, 10).await, ["behind"]);
 }
@@ -172,7 +172,7 @@ pub(crate) async fn rule_07_a_run_is_claimed_by_its_name<F: Fixture>() {
     let waits = parked(&world, "thr", "waits", "transfer").await;
     enqueued(&world, "thr", "behind").await;
     let mut ended = started(&world, "thr_2", "ended").await;
-    ended.says("done");
+    ended.finish_with("done");
     ended.commit(&world).await.unwrap();
     let again = claim(&world, "waits").await.unwrap();
     assert_eq!(again.run.control, waits.run.control);
@@ -225,7 +225,7 @@ pub(crate) async fn rule_07_a_released_run_is_awaited_again<F: Fixture>() {
     assert_eq!(world.store.next_wake().await.unwrap(), due);
     worker = claim(&world, "run").await.unwrap();
     worker.accept(Item::Decision(worker.decision("call_run", None, reject())));
-    worker.says("done");
+    worker.finish_with("done");
     worker.commit(&world).await.unwrap();
     assert_eq!(world.store.next_wake().await.unwrap(), None, "an ended run has no deadline");
 }
@@ -237,10 +237,10 @@ pub(crate) async fn rule_07_a_released_run_that_is_under_way_is_found_again<F: F
     assert_eq!(next(&world, 10).await, ["run"]);
 }
 
-pub(crate) async fn rule_07_many_who_claim_never_get_the_same_run<F: Fixture>() {
+pub(crate) async fn rule_07_concurrent_claims_never_get_the_same_run<F: Fixture>() {
     let (_fixture, world) = F::open().await;
     for index in 0..100 {
-        let world = world.of(if index % 3 == 0 { "a" } else { "b" });
+        let world = world.for_tenant(if index % 3 == 0 { "a" } else { "b" });
         queued(&world, &format!("thr_{index}"), &format!("run_{index}")).await;
     }
     let claimed = claimed_side_by_side(std::iter::repeat_n(world, 8), 3).await;
@@ -248,7 +248,7 @@ pub(crate) async fn rule_07_many_who_claim_never_get_the_same_run<F: Fixture>() 
     assert_eq!(claimed.into_iter().collect::<BTreeSet<_>>().len(), 100);
 }
 
-pub(crate) async fn rule_07_of_many_who_claim_one_run_one_gets_it<F: Fixture>() {
+pub(crate) async fn rule_07_of_many_claims_of_one_run_one_gets_it<F: Fixture>() {
     let (_fixture, world) = F::open().await;
     parked(&world, "thr", "run", "transfer").await;
     let claimers: Vec<_> = (0..50)

@@ -34,7 +34,7 @@ pub(crate) async fn rule_08_a_taken_item_and_an_append_count_one_each<F: Fixture
     worker.commit(&world).await.unwrap();
     assert_eq!(world.store.metrics().commits, 2);
     let decision = worker.decision("a", None, approve());
-    world.tell("run", Item::Decision(decision.clone())).await;
+    world.submit_accepted("run", Item::Decision(decision.clone())).await;
     assert_eq!(world.store.metrics().commits, 3);
     worker.reload(&world).await;
     worker.drain();

@@ -60,7 +60,7 @@ pub(crate) async fn rule_09_a_thread_shows_who_is_in_front<F: Fixture>() {
     assert_eq!(state(&world, "thr").await, busy("front", FrontState::Queued, 0));
     enqueued(&world, "thr", "behind").await;
     let mut worker = claim(&world, "front").await.unwrap();
-    worker.say(&Input::Start { after: None });
+    worker.apply_input(&Input::Start { after: None });
     worker.commit(&world).await.unwrap();
     assert_eq!(state(&world, "thr").await, busy("front", FrontState::Executing, 1));
     worker.asks(&[("a", "transfer")]);
@@ -107,7 +107,7 @@ pub(crate) async fn rule_09_a_run_that_starts_at_once_needs_the_thread_as_it_was
     let at_first = create("run_1", OnBusy::Enqueue).await;
     let mut worker = started(&world, "thr", "run_2").await;
     assert_eq!(world.store.create(at_first.clone()).await, Err(StoreError::Stale), "another run holds it");
-    worker.says("done");
+    worker.finish_with("done");
     worker.commit(&world).await.unwrap();
     let before = snapshot(&world, &[]).await;
     assert_eq!(world.store.create(at_first).await, Err(StoreError::Stale), "it has another last message");
@@ -174,7 +174,7 @@ pub(crate) async fn rule_09_a_run_that_waits_and_one_that_executes_are_asked_for
     assert_eq!(refused, Err(StoreError::Busy(Busy::InDoubt("doubted".into()))));
 }
 
-pub(crate) async fn rule_09_the_line_has_an_end_and_the_refusal_names_it<F: Fixture>() {
+pub(crate) async fn rule_09_the_queue_is_bounded_and_the_refusal_names_the_bound<F: Fixture>() {
     let (_fixture, world) = F::open().await;
     let mut front = started(&world, "thr", "front").await;
     let full = |max| Err(StoreError::Busy(Busy::QueueFull { max }));
@@ -216,7 +216,7 @@ pub(crate) async fn rule_09_a_lease_is_given_only_where_the_run_holds_its_thread
     assert_eq!(world.store.create(Create { lease: true, ..second }).await, Err(StoreError::Stale));
 }
 
-pub(crate) async fn rule_09_the_end_of_the_holder_promotes_the_first_in_line<F: Fixture>() {
+pub(crate) async fn rule_09_the_end_of_the_holder_promotes_the_first_in_the_queue<F: Fixture>() {
     let (_fixture, world) = F::open().await;
     let mut worker = started(&world, "thr", "front").await;
     // Neither the name nor the time decides.
@@ -225,7 +225,7 @@ pub(crate) async fn rule_09_the_end_of_the_holder_promotes_the_first_in_line<F: 
     }
     for (ended, promoted) in [("front", Some("z")), ("z", Some("m")), ("m", Some("a")), ("a", None)] {
         assert_eq!(worker.lease.run.as_str(), ended);
-        worker.says("done");
+        worker.finish_with("done");
         let woken = worker.commit(&world).await.unwrap().woken;
         assert_eq!(woken, promoted.map(RunId::from).into_iter().collect::<Vec<_>>());
         let Some(run) = promoted else { continue };
@@ -233,9 +233,9 @@ pub(crate) async fn rule_09_the_end_of_the_holder_promotes_the_first_in_line<F: 
         let claimed = world.store.claim(asked).await.unwrap().remove(0);
         assert!(claimed.loaded.as_ref().unwrap().holds_thread);
         let after = claimed.loaded.as_ref().unwrap().begins_after.clone();
-        worker = Worker::of(&world, claimed);
+        worker = Worker::from_claim(&world, claimed);
         worker.take_over();
-        worker.say(&Input::Start { after });
+        worker.apply_input(&Input::Start { after });
     }
     assert_eq!(state(&world, "thr").await, ThreadState::Free);
 }
@@ -294,7 +294,7 @@ pub(crate) async fn rule_09_a_run_interrupted_by_a_person_is_passed_over_by_a_su
     let (_fixture, world) = F::open().await;
     let mut front = held(&world, "thr", "front", "transfer").await;
     let by_bob = Item::Interrupt { cause: InterruptCause::Person("bob".into()) };
-    world.tell("front", by_bob).await;
+    world.submit_accepted("front", by_bob).await;
     enqueued(&world, "thr", "patient").await;
     assert_eq!(supersedes(&world, "thr", "pushy").await, ["patient"]);
     front.reload(&world).await;
@@ -307,7 +307,7 @@ pub(crate) async fn rule_09_interrupted_runs_pass_the_thread_on<F: Fixture>() {
     let mut front = held(&world, "thr", "front", "transfer").await;
     supersedes(&world, "thr", "pushy").await;
     let by_bob = Item::Interrupt { cause: InterruptCause::Person("bob".into()) };
-    world.tell("pushy", by_bob).await;
+    world.submit_accepted("pushy", by_bob).await;
     front.reload(&world).await;
     front.drain();
     assert_eq!(front.commit(&world).await.unwrap().woken, [RunId::from("pushy")], "no other is in line");
@@ -317,7 +317,7 @@ pub(crate) async fn rule_09_interrupted_runs_pass_the_thread_on<F: Fixture>() {
     assert_eq!(pushy.commit(&world).await.unwrap().woken, [RunId::from("patient")]);
 }
 
-pub(crate) async fn rule_09_a_queued_run_that_ends_leaves_the_line<F: Fixture>() {
+pub(crate) async fn rule_09_a_queued_run_that_ends_leaves_the_queue<F: Fixture>() {
     let (_fixture, world) = F::open().await;
     let mut front = started(&world, "thr", "front").await;
     enqueued(&world, "thr", "first").await;
@@ -326,7 +326,7 @@ pub(crate) async fn rule_09_a_queued_run_that_ends_leaves_the_line<F: Fixture>()
     first.accept(Item::Interrupt { cause: InterruptCause::Person("bob".into()) });
     first.commit(&world).await.unwrap();
     assert_eq!(state(&world, "thr").await, busy("front", FrontState::Executing, 1));
-    front.says("done");
+    front.finish_with("done");
     assert_eq!(front.commit(&world).await.unwrap().woken, [RunId::from("second")]);
 }
 
@@ -337,7 +337,7 @@ pub(crate) async fn rule_09_a_run_begins_after_the_last_message_or_the_one_asked
     let asked = creation(&world, order("thr", "branch"), OnBusy::Enqueue, false).await;
     let root = Some(MessageId::from("msg_user_front"));
     world.store.create(Create { begins_after: root.clone(), ..asked }).await.unwrap();
-    worker.says("done");
+    worker.finish_with("done");
     worker.commit(&world).await.unwrap();
     let begins = |run: &str| {
         let asked = Claim::Run { tenant: world.tenant.clone(), run: run.into() };
@@ -370,7 +370,7 @@ pub(crate) async fn rule_09_of_many_creations_on_one_thread_one_holds<F: Fixture
     assert_eq!(state(&world, "thr").await, busy(leases[0].run.as_str(), FrontState::Executing, 0));
 }
 
-pub(crate) async fn rule_09_as_many_as_there_is_room_for_line_up_at_once<F: Fixture>() {
+pub(crate) async fn rule_09_concurrent_creations_fill_the_queue_up_to_its_bound<F: Fixture>() {
     let (_fixture, world) = F::open().await;
     world.store.put_thread(&world.tenant, &"thr".into(), &Value::Null).await.unwrap();
     let tasks: Vec<_> = (0..=QUEUE_MAX)
@@ -390,8 +390,8 @@ pub(crate) async fn rule_09_as_many_as_there_is_room_for_line_up_at_once<F: Fixt
     let mut order = Vec::new();
     while let [worker] = next_workers(&world, 10).await.as_mut_slice() {
         order.push(worker.lease.run.to_string());
-        worker.say(&Input::Start { after: None });
-        worker.says("done");
+        worker.apply_input(&Input::Start { after: None });
+        worker.finish_with("done");
         worker.commit(&world).await.unwrap();
     }
     assert_eq!(

@@ -70,7 +70,7 @@ pub(crate) async fn rule_10_what_is_not_taken_leaves_nothing_behind<F: Fixture>(
     assert_eq!(submit(&world, "run", Item::Decision(good)).await, Verdict::Accepted);
 }
 
-pub(crate) async fn rule_10_somebody_else_was_faster<F: Fixture>() {
+pub(crate) async fn rule_10_the_first_decision_wins<F: Fixture>() {
     let (_fixture, world) = F::open().await;
     let worker = held(&world, "thr", "run", "transfer").await;
     let first = worker.decision("call_run", None, approve());
@@ -82,7 +82,7 @@ pub(crate) async fn rule_10_somebody_else_was_faster<F: Fixture>() {
     assert_eq!(snapshot(&world, &[&worker.lease]).await, before);
 }
 
-pub(crate) async fn rule_10_of_a_hundred_who_decide_one_wins<F: Fixture>() {
+pub(crate) async fn rule_10_of_a_hundred_concurrent_decisions_one_wins<F: Fixture>() {
     let (_fixture, world) = F::open().await;
     let worker = parked(&world, "thr", "run", "transfer").await;
     let tasks: Vec<_> = (0..100)
@@ -148,9 +148,7 @@ async fn two_held(world: &World) -> Worker {
     worker
 }
 
-pub(crate) async fn rule_10_an_accepted_denial_that_ends_the_run_lets_nothing_be_accepted_behind_it<
-    F: Fixture,
->() {
+pub(crate) async fn rule_10_nothing_is_accepted_after_a_denial_that_ends_the_run<F: Fixture>() {
     let (_fixture, world) = F::open().await;
     let mut worker = two_held(&world).await;
     let denial = worker.decision("a", Some("first"), end_run());
@@ -173,12 +171,12 @@ pub(crate) async fn rule_10_an_accepted_denial_that_ends_the_run_lets_nothing_be
     assert_eq!(submit(&world, "run", behind).await, Verdict::Refused(Refusal::RunOver));
 }
 
-pub(crate) async fn rule_10_an_interrupt_is_accepted_behind_a_denial_that_ends_the_run<F: Fixture>() {
+pub(crate) async fn rule_10_an_interrupt_is_accepted_after_a_denial_that_ends_the_run<F: Fixture>() {
     let (_fixture, world) = F::open().await;
     let mut worker = started(&world, "thr", "run").await;
     worker.asks(&[("a", "transfer"), ("b", "post")]);
     worker.commit(&world).await.unwrap();
-    world.tell("run", Item::Decision(worker.decision("a", None, end_run()))).await;
+    world.submit_accepted("run", Item::Decision(worker.decision("a", None, end_run()))).await;
     worker.reload(&world).await;
     worker.drain();
     // At the worker, in the very commit that hears the denial.
@@ -186,26 +184,26 @@ pub(crate) async fn rule_10_an_interrupt_is_accepted_behind_a_denial_that_ends_t
     worker.commit(&world).await.unwrap();
     assert_eq!(world.run("run").await.status, PublicRunStatus::Interrupted);
     let worker = held(&world, "thr_2", "run_2", "transfer").await;
-    world.tell("run_2", Item::Decision(worker.decision("call_run_2", None, end_run()))).await;
+    world.submit_accepted("run_2", Item::Decision(worker.decision("call_run_2", None, end_run()))).await;
     assert_eq!(submit(&world, "run_2", interrupt()).await, Verdict::Accepted);
 }
 
 pub(crate) async fn rule_10_a_denial_that_ends_nothing_leaves_the_others_to_be_decided<F: Fixture>() {
     let (_fixture, world) = F::open().await;
     let worker = two_held(&world).await;
-    world.tell("run", Item::Decision(worker.decision("a", None, reject()))).await;
+    world.submit_accepted("run", Item::Decision(worker.decision("a", None, reject()))).await;
     let other = Item::Decision(worker.decision("b", None, approve()));
     assert_eq!(submit(&world, "run", other).await, Verdict::Accepted);
 }
 
-pub(crate) async fn rule_10_the_policy_says_what_a_denial_does_where_it_says_nothing_itself<F: Fixture>() {
+pub(crate) async fn rule_10_a_denial_without_an_effect_of_its_own_follows_the_policy<F: Fixture>() {
     let (_fixture, world) = F::open().await;
     let mut order = order("thr", "run");
     order.policy.on_reject = Some(OnReject::EndRun);
     let mut worker = started_with(&world, order).await;
     worker.asks(&[("a", "transfer"), ("b", "transfer")]);
     worker.commit(&world).await.unwrap();
-    world.tell("run", Item::Decision(worker.decision("a", None, reject()))).await;
+    world.submit_accepted("run", Item::Decision(worker.decision("a", None, reject()))).await;
     let other = Item::Decision(worker.decision("b", None, approve()));
     assert_eq!(submit(&world, "run", other).await, Verdict::Refused(Refusal::RunOver));
 }
@@ -213,7 +211,7 @@ pub(crate) async fn rule_10_the_policy_says_what_a_denial_does_where_it_says_not
 pub(crate) async fn rule_10_a_denial_that_closed_nothing_ends_nothing<F: Fixture>() {
     let (_fixture, world) = F::open().await;
     let mut worker = two_held(&world).await;
-    world.tell("run", Item::Decision(worker.decision("a", None, end_run()))).await;
+    world.submit_accepted("run", Item::Decision(worker.decision("a", None, end_run()))).await;
     worker.reload(&world).await;
     let ticket = worker.inbox[0].0;
     worker.consume(ticket);
@@ -240,16 +238,14 @@ pub(crate) async fn rule_10_an_early_denial_ends_the_run_from_when_it_answers_an
         other => other,
     };
     assert_eq!(submit(&world, "run", other).await, Verdict::Accepted, "nothing is denied yet");
-    worker.look(&world).await;
+    worker.poll_inbox(&world).await;
     worker.pass_gates();
     worker.commit(&world).await.unwrap();
     let decision = Item::Decision(worker.decision("a", None, approve()));
     assert_eq!(submit(&world, "run", decision).await, Verdict::Refused(Refusal::RunOver));
 }
 
-pub(crate) async fn rule_10_what_is_answered_is_shown_as_its_answer_says_and_is_pending_no_more<
-    F: Fixture,
->() {
+pub(crate) async fn rule_10_an_answered_approval_shows_its_answer_and_is_not_pending<F: Fixture>() {
     let (_fixture, world) = F::open().await;
     let mut worker = two_held(&world).await;
     let edited = arguments_of("edited");
@@ -265,7 +261,7 @@ pub(crate) async fn rule_10_what_is_answered_is_shown_as_its_answer_says_and_is_
         let filter = ApprovalFilter { status, ..ApprovalFilter::default() };
         listed_in_all_ways(&world, filter)
     };
-    world.tell("run", Item::Decision(yes.clone())).await;
+    world.submit_accepted("run", Item::Decision(yes.clone())).await;
     let view = shown(&yes).await;
     assert_eq!((view.status, view.answered), (ApprovalStatus::Approved, true));
     assert_eq!(view.decided_by, Some("ana".into()));
@@ -274,7 +270,7 @@ pub(crate) async fn rule_10_what_is_answered_is_shown_as_its_answer_says_and_is_
     assert_eq!(view.edited, Some(edited));
     let only_the_other = vec![no.suspension.clone()];
     assert_eq!(listed(Some(ApprovalStatus::Pending)).await, only_the_other);
-    world.tell("run", Item::Decision(no.clone())).await;
+    world.submit_accepted("run", Item::Decision(no.clone())).await;
     let view = shown(&no).await;
     assert_eq!((view.status, view.reason.as_deref()), (ApprovalStatus::Rejected, Some("no")));
     assert_eq!((view.decided_by, view.edited), (Some("ana".into()), None));
@@ -307,7 +303,7 @@ async fn listed_in_all_ways(world: &World, filter: ApprovalFilter) -> Vec<Suspen
     ways.remove(0)
 }
 
-pub(crate) async fn rule_10_a_changed_tool_is_said_and_the_item_taken<F: Fixture>() {
+pub(crate) async fn rule_10_a_changed_tool_is_reported_and_the_item_accepted<F: Fixture>() {
     let (_fixture, world) = F::open().await;
     let mut worker = held(&world, "thr", "run", "transfer").await;
     let decision = worker.decision("call_run", None, approve());
@@ -356,7 +352,7 @@ pub(crate) async fn rule_10_an_early_decision_answers_the_approval_as_it_opens<F
     let item = early(&worker, "b", arguments_of("b").digest());
     assert_eq!(submit(&world, "run", item.clone()).await, Verdict::Accepted);
     assert_eq!(submit(&world, "run", item.clone()).await, Verdict::AlreadyApplied);
-    worker.look(&world).await;
+    worker.poll_inbox(&world).await;
     worker.pass_gates();
     worker.commit(&world).await.unwrap();
     let decision = worker.decision("b", None, reject());
@@ -382,7 +378,7 @@ pub(crate) async fn rule_10_an_early_decision_is_for_its_arguments_alone<F: Fixt
     }
     let verdict = submit(&world, "run", second).await;
     assert_eq!(verdict, Verdict::Refused(Refusal::NotHeld), "one is kept for a call");
-    worker.look(&world).await;
+    worker.poll_inbox(&world).await;
     worker.pass_gates();
     worker.commit(&world).await.unwrap();
     let decision = worker.decision("b", None, reject());

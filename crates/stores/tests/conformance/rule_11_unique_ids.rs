@@ -17,7 +17,7 @@ pub(crate) async fn rule_11_a_call_id_is_used_once_in_a_thread<F: Fixture>() {
     for call in ["a", "a~2", "ab"] {
         first.succeeds(call);
     }
-    first.says("done");
+    first.finish_with("done");
     first.commit(&world).await.unwrap();
 
     let mut second = started(&world, "thr", "second").await;
@@ -68,7 +68,7 @@ pub(crate) async fn rule_11_names_with_signs_are_compared_as_they_are<F: Fixture
 pub(crate) async fn rule_11_a_message_id_is_used_once_in_a_thread<F: Fixture>() {
     let (_fixture, world) = F::open().await;
     let mut first = started(&world, "thr", "first").await;
-    first.says("done");
+    first.finish_with("done");
     first.commit(&world).await.unwrap();
     let mut again = order("thr", "second");
     again.message.as_mut().unwrap().id = MessageId::from("msg_user_first");
@@ -85,7 +85,7 @@ pub(crate) async fn rule_11_an_append_adds_no_message_under_a_used_id<F: Fixture
     let mut unlucky = order("thr", "first");
     unlucky.message.as_mut().unwrap().id = MessageId::from("msg_second_1");
     let mut first = started_with(&world, unlucky).await;
-    first.says("done");
+    first.finish_with("done");
     first.commit(&world).await.unwrap();
     let mut second = started(&world, "thr", "second").await;
     let before = snapshot(&world, &[&second.lease]).await;
@@ -107,7 +107,7 @@ pub(crate) async fn rule_11_another_thread_may_use_the_same_message_id<F: Fixtur
 }
 
 /// Otherwise it would be accepted, and could never start.
-pub(crate) async fn rule_11_a_message_id_of_a_run_in_line_is_used_too<F: Fixture>() {
+pub(crate) async fn rule_11_a_message_id_of_a_queued_run_is_used_too<F: Fixture>() {
     let (_fixture, world) = F::open().await;
     let mut front = started(&world, "thr", "front").await;
     enqueued(&world, "thr", "behind").await;
@@ -118,15 +118,15 @@ pub(crate) async fn rule_11_a_message_id_of_a_run_in_line_is_used_too<F: Fixture
         let refused = world.store.create(Create { lease: false, ..create }).await;
         assert!(matches!(refused, Err(StoreError::Impossible(_))), "{used}: {refused:?}");
     }
-    front.says("done");
+    front.finish_with("done");
     front.commit(&world).await.unwrap();
     let mut behind = next_workers(&world, 1).await.remove(0);
-    behind.say(&machine::Input::Start { after: None });
+    behind.apply_input(&machine::Input::Start { after: None });
     behind.commit(&world).await.unwrap();
 }
 
 /// Otherwise the run in line could never start.
-pub(crate) async fn rule_11_a_call_whose_message_a_run_in_line_brings_is_refused<F: Fixture>() {
+pub(crate) async fn rule_11_a_call_whose_message_id_a_queued_run_has_is_refused<F: Fixture>() {
     let (_fixture, world) = F::open().await;
     let mut front = started(&world, "thr", "front").await;
     let mut behind = order("thr", "behind");

@@ -48,7 +48,7 @@ pub(crate) async fn rule_12_logs_threads_and_approvals_are_there_again<F: Fixtur
     assert!(world.store.suspension(&world.tenant, open).await.unwrap().is_some());
 }
 
-pub(crate) async fn rule_12_an_accepted_decision_survives_and_nobody_else_can_decide<F: Fixture>() {
+pub(crate) async fn rule_12_an_accepted_decision_survives_and_no_other_is_accepted<F: Fixture>() {
     let (mut fixture, world) = F::open().await;
     let worker = held(&world, "thr", "run", "transfer").await;
     let first = worker.decision("call_run", Some("d1"), approve());
@@ -73,7 +73,7 @@ pub(crate) async fn rule_12_an_accepted_interrupt_survives<F: Fixture>() {
     let (mut fixture, world) = F::open().await;
     let parked = parked(&world, "thr", "run", "transfer").await;
     let interrupt = Item::Interrupt { cause: InterruptCause::Person("bob".into()) };
-    world.tell("run", interrupt.clone()).await;
+    world.submit_accepted("run", interrupt.clone()).await;
     let world = fixture.crash(world).await;
     assert!(world.run("run").await.interrupt_accepted);
     let decision = Item::Decision(parked.decision("call_run", None, approve()));
@@ -98,7 +98,7 @@ pub(crate) async fn rule_12_a_lease_dies_with_its_process<F: Fixture>() {
     assert_eq!(claimed.doubt_at, doubt_at, "from here on the old process cannot send any more");
     assert_eq!(lost.commit(&world).await, Err(StoreError::Fenced));
     assert!(!world.store.may_send(&lost.lease));
-    let mut second = Worker::of(&world, claimed);
+    let mut second = Worker::from_claim(&world, claimed);
     second.take_over();
     second.commit(&world).await.unwrap();
     let world = fixture.crash(world).await;
@@ -107,7 +107,7 @@ pub(crate) async fn rule_12_a_lease_dies_with_its_process<F: Fixture>() {
     assert_eq!(lost.commit(&world).await, Err(StoreError::Fenced));
 }
 
-pub(crate) async fn rule_12_the_line_behind_a_thread_survives<F: Fixture>() {
+pub(crate) async fn rule_12_the_queue_of_a_thread_survives<F: Fixture>() {
     let (mut fixture, world) = F::open().await;
     started(&world, "thr", "front").await;
     for run in ["z", "a"] {
@@ -117,7 +117,7 @@ pub(crate) async fn rule_12_the_line_behind_a_thread_survives<F: Fixture>() {
     let mut front = next_workers(&world, 10).await;
     assert_eq!(front.len(), 1, "only the front may run");
     front[0].take_over();
-    front[0].says("done");
+    front[0].finish_with("done");
     assert_eq!(front[0].commit(&world).await.unwrap().woken, [RunId::from("z")]);
     let world = fixture.crash(world).await;
     assert_eq!(next(&world, 10).await, ["z"]);
@@ -149,7 +149,7 @@ pub(crate) async fn rule_12_what_plugins_keep_and_calls_used_survive<F: Fixture>
     worker.asks_knowing(&[("a", "echo")], std::collections::BTreeSet::new(), hooks);
     worker.commit(&world).await.unwrap();
     worker.succeeds("a");
-    worker.says("done");
+    worker.finish_with("done");
     worker.commit(&world).await.unwrap();
     let later = started(&world, "thr", "later").await;
     let kept = world.store.plugin_state(&later.lease).await.unwrap();

@@ -43,9 +43,9 @@ async fn starts(world: &World, run: &str) -> Worker {
     let asked = Claim::Run { tenant: world.tenant.clone(), run: run.into() };
     let claimed = world.store.claim(asked).await.unwrap().remove(0);
     let after = claimed.loaded.as_ref().unwrap().begins_after.clone();
-    let mut worker = Worker::of(world, claimed);
+    let mut worker = Worker::from_claim(world, claimed);
     worker.take_over();
-    worker.say(&Input::Start { after });
+    worker.apply_input(&Input::Start { after });
     worker.commit(world).await.unwrap();
     worker
 }
@@ -60,7 +60,7 @@ pub(crate) async fn rule_13_messages_are_listed_as_they_joined_in_pages<F: Fixtu
         worker.commit(&world).await.unwrap();
         worker.succeeds(&first);
         worker.succeeds(&second);
-        worker.says("done");
+        worker.finish_with("done");
         worker.commit(&world).await.unwrap();
     }
     started(&world, "elsewhere", "other").await;
@@ -127,7 +127,7 @@ pub(crate) async fn rule_13_what_waits_to_join_is_not_there_yet<F: Fixture>() {
     front.drain();
     front.commit(&world).await.unwrap();
     let mut pushy = starts(&world, "pushy").await;
-    pushy.says("first");
+    pushy.finish_with("first");
     pushy.commit(&world).await.unwrap();
     starts(&world, "patient").await;
     let behind = Page { cursor: before.1, limit: 100 };
@@ -146,7 +146,7 @@ pub(crate) async fn rule_13_a_thread_without_messages_is_not_a_thread_that_is_no
     assert_eq!(listed(&world, "empty", &page).await, Ok((Vec::new(), None)));
     assert_eq!(listed(&world, "thr", &page).await, Ok((Vec::new(), None)), "its message waits to join");
     assert_eq!(listed(&world, "nowhere", &page).await, Err(StoreError::NotFound));
-    assert_eq!(listed(&world.of("thief"), "thr", &page).await, Err(StoreError::NotFound));
+    assert_eq!(listed(&world.for_tenant("thief"), "thr", &page).await, Err(StoreError::NotFound));
     let bad = Page { cursor: Some("yesterday".into()), limit: 10 };
     assert!(matches!(listed(&world, "thr", &bad).await, Err(StoreError::Impossible(_))));
     let mut worker = starts(&world, "run").await;

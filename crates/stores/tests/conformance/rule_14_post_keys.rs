@@ -39,7 +39,7 @@ pub(crate) async fn rule_14_a_key_is_bound_with_its_run<F: Fixture>() {
     assert_eq!(posted(&world, "thr", "ana k").await, bound);
     assert_eq!(posted(&world, "thr", "ana").await, None);
     assert_eq!(posted(&world, "thr_2", "ana k").await, None, "it counts within its thread");
-    assert_eq!(posted(&world.of("thief"), "thr", "ana k").await, None);
+    assert_eq!(posted(&world.for_tenant("thief"), "thr", "ana k").await, None);
     let world = fixture.crash(world).await;
     assert_eq!(posted(&world, "thr", "ana k").await, bound);
     let other = keyed(&world, "thr_2", "run_2", OnBusy::Reject, key("ana k", "other")).await;
@@ -120,9 +120,9 @@ pub(crate) async fn rule_14_of_many_creations_under_one_key_one_is_made<F: Fixtu
 }
 
 /// Says the same to everybody.
-struct Says;
+struct AnswersAtOnce;
 
-impl Model for Says {
+impl Model for AnswersAtOnce {
     fn answer<'a>(&'a self, _: ModelRequest, _: Deltas) -> BoxFuture<'a, Result<ModelAnswer, ModelFailure>> {
         Box::pin(std::future::ready(Ok(ModelAnswer::text("done"))))
     }
@@ -130,7 +130,7 @@ impl Model for Says {
 
 pub(crate) async fn rule_14_a_hundred_posts_under_one_key_start_one_run<F: Fixture>() {
     let (_fixture, world) = F::open().await;
-    let agent = Agent::new("assistant", Says);
+    let agent = Agent::new("assistant", AnswersAtOnce);
     let engine = Engine::on_shared(world.store.clone()).agent(agent).start().await.unwrap();
     for on_busy in [OnBusy::Reject, OnBusy::Enqueue] {
         let thread = format!("thr_{on_busy:?}");

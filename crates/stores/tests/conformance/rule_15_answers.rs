@@ -41,14 +41,17 @@ pub(crate) async fn rule_15_the_first_answer_under_a_scope_is_kept<F: Fixture>()
     assert_eq!(remembered(&world, "run", "k").await, Some(first.clone()));
     assert_eq!(remembered(&world, "run", "k2").await, None);
     assert_eq!(remembered(&world, "run_2", "k").await, None, "it counts within its run");
-    assert_eq!(remembered(&world.of("thief"), "run", "k").await, None);
-    assert_eq!(remember(&world.of("thief"), "run", "k2", answer("b", "a")).await, Err(StoreError::NotFound));
+    assert_eq!(remembered(&world.for_tenant("thief"), "run", "k").await, None);
+    assert_eq!(
+        remember(&world.for_tenant("thief"), "run", "k2", answer("b", "a")).await,
+        Err(StoreError::NotFound)
+    );
     assert_eq!(remember(&world, "nobody", "k", answer("b", "a")).await, Err(StoreError::NotFound));
     let world = fixture.crash(world).await;
     assert_eq!(remembered(&world, "run", "k").await, Some(first));
 }
 
-pub(crate) async fn rule_15_of_many_answers_at_once_everybody_gets_the_same<F: Fixture>() {
+pub(crate) async fn rule_15_concurrent_answers_all_return_the_same<F: Fixture>() {
     let (_fixture, world) = F::open().await;
     queued(&world, "thr", "run").await;
     let tasks: Vec<_> = (0..50)
@@ -70,7 +73,7 @@ pub(crate) async fn rule_15_of_many_answers_at_once_everybody_gets_the_same<F: F
 pub(crate) async fn rule_17_an_answer_has_a_largest_size_and_goes_with_its_thread<F: Fixture>() {
     let (_fixture, world) = F::open().await;
     let mut worker = started(&world, "thr", "run").await;
-    worker.says("done");
+    worker.finish_with("done");
     worker.commit(&world).await.unwrap();
     let scope = "s".repeat(SCOPE_BYTES_MAX);
     let longest = answer("body", &"x".repeat(ANSWER_BYTES_MAX));
@@ -90,7 +93,7 @@ pub(crate) async fn rule_17_an_answer_has_a_largest_size_and_goes_with_its_threa
     assert_eq!(remembered(&world, "run", &scope).await, None);
 }
 
-pub(crate) async fn rule_17_a_run_remembers_so_many_answers_and_no_more<F: Fixture>() {
+pub(crate) async fn rule_17_remembered_answers_of_a_run_are_bounded<F: Fixture>() {
     let (_fixture, world) = F::open().await;
     queued(&world, "thr", "run").await;
     queued(&world, "thr_2", "run_2").await;
@@ -147,7 +150,7 @@ pub(crate) async fn rule_16_what_plugins_keep_is_shown_without_a_lease<F: Fixtur
     let decoded: Vec<_> = shown.iter().map(|row| row.clone().decoded().unwrap()).collect();
     assert_eq!(world.store.plugin_state(&worker.lease).await.unwrap(), decoded, "as the worker sees it");
     worker.succeeds("a");
-    worker.says("done");
+    worker.finish_with("done");
     worker.commit(&world).await.unwrap();
     assert_eq!(state("run").await.unwrap(), shown, "also when the run is over");
     queued(&world, "thr", "later").await;

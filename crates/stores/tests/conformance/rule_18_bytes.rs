@@ -16,7 +16,7 @@ fn returns(worker: &mut Worker, call: &str, bytes: usize) {
     let (step, attempt) = (worker.call(call).step, worker.call(call).attempts);
     let value = Arc::new(Value::from("x".repeat(bytes)));
     let outcome = Outcome::Answered(ToolAnswer::Success { value, warning: None });
-    worker.say(&Input::ToolReturned { step, call: CallId::from(call), attempt, outcome });
+    worker.apply_input(&Input::ToolReturned { step, call: CallId::from(call), attempt, outcome });
     worker.pass_gates();
 }
 
@@ -51,7 +51,7 @@ pub(crate) async fn rule_18_what_is_read_at_once_has_a_largest_size<F: Fixture>(
     }
     worker.asks(&[("huge", "echo")]);
     returns(&mut worker, "huge", 3 * EVENTS_BYTES_MAX);
-    worker.says("done");
+    worker.finish_with("done");
     worker.commit(&world).await.unwrap();
     let last = worker.run.control.seq;
     for limit in [1_000, usize::MAX] {

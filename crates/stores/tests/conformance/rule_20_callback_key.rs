@@ -59,7 +59,7 @@ pub(crate) async fn rule_20_a_rotated_key_is_kept_as_the_previous_one_until_it_i
     assert_eq!(world.store.callback_keys(Some(key(1))).await, Ok(Some(only(1))));
 }
 
-pub(crate) async fn rule_20_of_many_keys_at_once_everybody_gets_the_same<F: Fixture>() {
+pub(crate) async fn rule_20_concurrent_keys_all_return_the_same<F: Fixture>() {
     let (_fixture, world) = F::open().await;
     let tasks: Vec<_> = (0..50_u8)
         .map(|number| {

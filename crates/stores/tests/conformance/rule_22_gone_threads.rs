@@ -23,7 +23,7 @@ pub(crate) async fn rule_22_a_thread_that_is_gone_stays_gone<F: Fixture>() {
     for (round, on_busy) in [OnBusy::Reject, OnBusy::Enqueue, OnBusy::Interrupt].into_iter().enumerate() {
         for starts in [true, false] {
             let mut worker = started(&world, "thr", &format!("run_{round}_{starts}")).await;
-            worker.says("done");
+            worker.finish_with("done");
             worker.commit(&world).await.unwrap();
             let late = creation(&world, order("thr", "late"), on_busy, starts).await;
             delete(&world).await;

@@ -17,7 +17,7 @@ async fn allow_from_here_on(world: &World, worker: &mut Worker, call: &str) -> G
     let id = machine::id::grant_id(&decision.suspension);
     worker.accept(Item::Decision(decision));
     worker.succeeds(call);
-    worker.says("done");
+    worker.finish_with("done");
     worker.commit(world).await.unwrap();
     id
 }
@@ -128,7 +128,7 @@ pub(crate) async fn rule_23_another_tenant_finds_and_revokes_nothing<F: Fixture>
     let mut worker = held(&world, "thr", "run", "transfer").await;
     let id = allow_from_here_on(&world, &mut worker, "call_run").await;
     auto_approve(&world, "thr", "grt_all", "ana").await;
-    let other = world.of("other");
+    let other = world.for_tenant("other");
     other.store.put_thread(&other.tenant, &"thr".into(), &serde_json::Value::Null).await.unwrap();
     assert_eq!(ids(&other).await, [""; 0]);
     for id in [id, "grt_all".into()] {
@@ -181,7 +181,7 @@ pub(crate) async fn rule_23_grants_go_with_their_thread<F: Fixture>() {
     assert_eq!(ids(&world).await, ["grt_stays"]);
 }
 
-pub(crate) async fn rule_23_only_so_many_grants_are_read_for_one_call<F: Fixture>() {
+pub(crate) async fn rule_23_grants_read_for_one_call_are_bounded<F: Fixture>() {
     let (_fixture, world) = F::open().await;
     let mut worker = started(&world, "thr", "run").await;
     for number in 0..=GRANTS_READ_MAX {
@@ -193,7 +193,7 @@ pub(crate) async fn rule_23_only_so_many_grants_are_read_for_one_call<F: Fixture
         worker.succeeds(&call);
         worker.commit(&world).await.unwrap();
     }
-    worker.says("done");
+    worker.finish_with("done");
     worker.commit(&world).await.unwrap();
     let later = started(&world, "thr", "later").await;
     assert_eq!(for_transfer(&world, &later.lease).await.len(), GRANTS_READ_MAX);

@@ -10,7 +10,7 @@ use crate::fixture::{Fixture, World};
 use crate::worker::{claim, enqueued, parked};
 
 async fn interrupted(world: &World, run: &str) {
-    world.tell(run, Item::Interrupt { cause: InterruptCause::Person("ann".into()) }).await;
+    world.submit_accepted(run, Item::Interrupt { cause: InterruptCause::Person("ann".into()) }).await;
 }
 
 pub(crate) async fn rule_24_an_interrupted_run_ends_by_its_columns<F: Fixture>() {
@@ -37,7 +37,7 @@ pub(crate) async fn rule_24_an_interrupted_run_ends_by_its_columns<F: Fixture>()
     assert!(claim(&world, "behind").await.is_some());
 }
 
-pub(crate) async fn rule_24_only_whoever_holds_the_run_ends_it<F: Fixture>() {
+pub(crate) async fn rule_24_only_the_lease_holder_ends_the_run<F: Fixture>() {
     let (mut fixture, world) = F::open().await;
     parked(&world, "thr", "run", "transfer").await;
     let worker = claim(&world, "run").await.unwrap();

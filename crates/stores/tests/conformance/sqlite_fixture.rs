@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use stores::sqlite::{Settings, SqliteStore};
+use stores::sqlite::{SqliteSettings, SqliteStore};
 
 use crate::fixture::{Clock, Fixture, World};
 
@@ -45,7 +45,7 @@ impl Drop for Folder {
 
 pub(crate) fn open(folder: &Folder, clock: &Clock, inline: bool) -> SqliteStore {
     let clock = clock.clone();
-    let settings = Settings {
+    let settings = SqliteSettings {
         clock: Some(Arc::new(move || clock.now())),
         on_fatal: Some(Arc::new(|why| panic!("{why}"))),
         inline,

@@ -131,7 +131,7 @@ pub(crate) async fn creation(world: &World, order: RunRequest, on_busy: OnBusy, 
 }
 
 /// The same with words that came along, to which the run is pinned.
-pub(crate) async fn bringing(
+pub(crate) async fn creation_with_inline_agent(
     world: &World,
     order: RunRequest,
     on_busy: OnBusy,
@@ -183,13 +183,13 @@ pub(crate) async fn claim(world: &World, run: &str) -> Option<Worker> {
     let asked = Claim::Run { tenant: world.tenant.clone(), run: RunId::from(run) };
     let mut claimed = world.store.claim(asked).await.unwrap();
     assert!(claimed.len() <= 1);
-    claimed.pop().map(|claimed| Worker::of(world, claimed))
+    claimed.pop().map(|claimed| Worker::from_claim(world, claimed))
 }
 
 /// What a claim hands out, in its order.
 pub(crate) async fn next_workers(world: &World, limit: usize) -> Vec<Worker> {
     let claimed = world.store.claim(Claim::Next { limit, skip_tenant: None }).await.unwrap();
-    claimed.into_iter().map(|claimed| Worker::of(world, claimed)).collect()
+    claimed.into_iter().map(|claimed| Worker::from_claim(world, claimed)).collect()
 }
 
 /// The names of the runs that a claim hands out, in its order.
@@ -244,7 +244,7 @@ impl Worker {
         Self::new(world, lease.expect("no lease was given"), loaded)
     }
 
-    pub(crate) fn of(world: &World, claimed: Claimed) -> Self {
+    pub(crate) fn from_claim(world: &World, claimed: Claimed) -> Self {
         Self::new(world, claimed.lease, claimed.loaded.expect("it can be loaded"))
     }
 
@@ -260,7 +260,7 @@ impl Worker {
     }
 
     /// Looks at the inbox and keeps the copy. Gives the rows that wait.
-    pub(crate) async fn look(&mut self, world: &World) -> Vec<(Ticket, Item)> {
+    pub(crate) async fn poll_inbox(&mut self, world: &World) -> Vec<(Ticket, Item)> {
         let loaded = world.store.load(&self.lease).await.unwrap();
         self.version = loaded.version;
         loaded.inbox
@@ -270,7 +270,7 @@ impl Worker {
         self.clock.now()
     }
 
-    fn hear(&mut self, input: &Input, ticket: Option<Ticket>) -> Result<(), Rejection> {
+    fn try_input(&mut self, input: &Input, ticket: Option<Ticket>) -> Result<(), Rejection> {
         let decided = self.run.decide(input, self.now())?;
         for event in &decided.events {
             self.run.apply(event).unwrap();
@@ -285,15 +285,15 @@ impl Worker {
     }
 
     #[track_caller]
-    pub(crate) fn say(&mut self, input: &Input) {
-        self.hear(input, None).unwrap_or_else(|rejection| panic!("rejected: {rejection}"));
+    pub(crate) fn apply_input(&mut self, input: &Input) {
+        self.try_input(input, None).unwrap_or_else(|rejection| panic!("rejected: {rejection}"));
     }
 
     /// Hears one row of the inbox and consumes it, whatever the machine says to it.
-    pub(crate) fn hear_row(&mut self, ticket: Ticket, item: &Item) {
+    pub(crate) fn process_row(&mut self, ticket: Ticket, item: &Item) {
         self.draft.consumed.push(ticket);
         if let Some(input) = inbox::to_input(&self.run.control, item) {
-            let _ = self.hear(&input, Some(ticket));
+            let _ = self.try_input(&input, Some(ticket));
         }
     }
 
@@ -306,7 +306,7 @@ impl Worker {
         let items: Vec<Item> = self.inbox.iter().map(|(_, item)| item.clone()).collect();
         for index in inbox::drain(&self.run.control, &items, true) {
             let (ticket, item) = self.inbox[index].clone();
-            self.hear_row(ticket, &item);
+            self.process_row(ticket, &item);
         }
         self.pass_gates();
     }
@@ -315,17 +315,17 @@ impl Worker {
     pub(crate) fn take_over(&mut self) {
         let epoch = self.lease.epoch;
         let doubt_at = self.now();
-        self.say(&Input::LeaseAcquired { epoch, doubt_at });
+        self.apply_input(&Input::LeaseAcquired { epoch, doubt_at });
         self.drain();
         if self.run.control.ended().is_none() {
-            self.say(&Input::InboxDrained);
+            self.apply_input(&Input::InboxDrained);
         }
     }
 
     /// An item that arrives at the worker itself.
     pub(crate) fn accept(&mut self, item: Item) {
         let input = inbox::to_input(&self.run.control, &item).expect("the item says nothing");
-        self.say(&input);
+        self.apply_input(&input);
         self.draft.accepted.push(item);
         self.pass_gates();
     }
@@ -341,30 +341,30 @@ impl Worker {
         taken: BTreeSet<CallId>,
         hooks: HookAnswers,
     ) {
-        self.hear_model(calls, taken, hooks);
+        self.apply_model_answer(calls, taken, hooks);
         self.pass_gates();
     }
 
     /// The calls stand at the gate.
     pub(crate) fn asks_without_gates(&mut self, calls: &[(&str, &str)]) {
-        self.hear_model(calls, BTreeSet::new(), HookAnswers::default());
+        self.apply_model_answer(calls, BTreeSet::new(), HookAnswers::default());
     }
 
-    fn hear_model(&mut self, calls: &[(&str, &str)], taken: BTreeSet<CallId>, hooks: HookAnswers) {
+    fn apply_model_answer(&mut self, calls: &[(&str, &str)], taken: BTreeSet<CallId>, hooks: HookAnswers) {
         let asked = calls.iter().map(|(id, tool)| RequestedCall {
             id: (*id).into(),
             tool: ToolName::from(*tool),
             arguments: arguments_of(id),
         });
         let answered = ModelAnswered { calls: asked.collect(), taken, hooks, ..self.answer("") };
-        self.say(&Input::ModelAnswered(answered));
+        self.apply_input(&Input::ModelAnswered(answered));
     }
 
     /// The model answers in words: the run ends.
-    pub(crate) fn says(&mut self, text: &str) {
+    pub(crate) fn finish_with(&mut self, text: &str) {
         self.last_text = text.into();
         let answered = self.answer(text);
-        self.say(&Input::ModelAnswered(answered));
+        self.apply_input(&Input::ModelAnswered(answered));
     }
 
     fn answer(&self, text: &str) -> ModelAnswered {
@@ -400,7 +400,7 @@ impl Worker {
         let name = self.call(call).tool.clone();
         let call = CallId::from(call);
         let arguments = self.arguments.get(&call).cloned();
-        self.say(&Input::Gated(GateInput {
+        self.apply_input(&Input::Gated(GateInput {
             tool: ToolLookup::Known(tool(name.as_str())),
             arguments: arguments.unwrap_or_else(|| arguments_of(call.as_str())),
             hits: Vec::new(),
@@ -413,7 +413,12 @@ impl Worker {
 
     pub(crate) fn succeeds(&mut self, call: &str) {
         let (step, attempt) = (self.call(call).step, self.call(call).attempts);
-        self.say(&Input::ToolReturned { step, call: CallId::from(call), attempt, outcome: success() });
+        self.apply_input(&Input::ToolReturned {
+            step,
+            call: CallId::from(call),
+            attempt,
+            outcome: success(),
+        });
         self.pass_gates();
     }
 

@@ -14,7 +14,7 @@ use machine::fold;
 use machine::inbox::Verdict;
 use machine::termination::Termination;
 use serde_json::json;
-use stores::sqlite::{Settings, SqliteStore};
+use stores::sqlite::{SqliteSettings, SqliteStore};
 
 use crate::disk::{Disk, Outcome, Request};
 use crate::harness::{BEGIN, Sent, asking, next_event, to_assistant};
@@ -27,7 +27,7 @@ const FULL_COUNT: u64 = 3;
 async fn with_a_full_disk_from(number: u64) -> bool {
     let (folder, clock) = (Folder::new(), RuntimeClock::starting_at(BEGIN));
     let disk = Disk::under(&folder.file());
-    let settings = Settings {
+    let settings = SqliteSettings {
         clock: Some(Arc::new(move || clock.now())),
         on_fatal: Some(Arc::new(|why| panic!("{why}"))),
         inline: true,

@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use engine::store::{StoreError, StoreFailure};
 use machine::inbox::Item;
-use stores::sqlite::{OpenFailed, Settings, SqliteStore};
+use stores::sqlite::{SqliteOpenError, SqliteSettings, SqliteStore};
 use tokio::task::JoinSet;
 
-use crate::disk::{Disk, Image, Outcome, Part, Platter, Request, Unsynced};
+use crate::disk::{Disk, DiskState, Image, Outcome, Part, Request, Unsynced};
 use crate::fixture::{Clock, World};
 use crate::ledger::Ledger;
 use crate::recording::{Recording, one_run, one_run_with_a_long_message};
+use crate::recovery_check::{Trial, assert_recovers, resume_all};
 use crate::sqlite_fixture::{Folder, open};
-use crate::survivors::{Trial, assert_survives, go_on};
 use crate::worker::{approve, order};
 
 /// No space from this write on: half of the bytes of each still find a place.
@@ -33,12 +33,12 @@ fn inline() -> Recording {
 }
 
 /// Somebody who makes space when there is none, and then says the same again.
-struct Patient<'r> {
+struct SpaceMaker<'r> {
     recording: &'r Recording,
     refusals: usize,
 }
 
-impl Patient<'_> {
+impl SpaceMaker<'_> {
     async fn until_stored<T>(
         &mut self,
         run: &str,
@@ -64,12 +64,12 @@ impl Patient<'_> {
             ledger.promised_seq(&run.into())
         );
         ledger.close(world).await.assert_kept(world, ledger.promise_count()).await;
-        disk.work_again();
+        disk.stop_failing();
     }
 }
 
 /// From its creation over a held call and a decision to its end.
-async fn patient_run(patient: &mut Patient<'_>, run: &str) {
+async fn patient_run(patient: &mut SpaceMaker<'_>, run: &str) {
     let Recording { world, ledger, .. } = patient.recording;
     let (thread, call) = (format!("thr_{run}"), format!("pay_{run}"));
     let mut worker = patient.until_stored(run, async || ledger.start(world, order(&thread, run)).await).await;
@@ -82,33 +82,33 @@ async fn patient_run(patient: &mut Patient<'_>, run: &str) {
     worker.drain();
     patient.until_stored(run, async || ledger.commit(world, &mut worker).await).await;
     worker.succeeds(&call);
-    worker.says("paid");
+    worker.finish_with("paid");
     patient.until_stored(run, async || ledger.commit(world, &mut worker).await).await;
 }
 
 #[tokio::test]
-async fn whichever_write_finds_no_space_the_run_goes_on_where_it_stood_when_there_is_space() {
+async fn whichever_write_finds_no_space_the_run_resumes_when_there_is_space() {
     for number in 1.. {
         let recording = inline();
         recording.disk.fail(full_from(number));
-        let mut patient = Patient { recording: &recording, refusals: 0 };
+        let mut patient = SpaceMaker { recording: &recording, refusals: 0 };
         patient_run(&mut patient, "run").await;
         if patient.refusals == 0 {
             assert!(number > 50, "only {number} writes");
             return;
         }
         let account = recording.account().await;
-        let mut platter = Platter::default();
-        recording.disk.ops().iter().for_each(|op| platter.hear(op));
-        let image = platter.image(Unsynced::Lost, Unsynced::Lost);
-        assert_eq!(platter.promised, recording.ledger.promise_count());
+        let mut disk_state = DiskState::default();
+        recording.disk.ops().iter().for_each(|op| disk_state.record_op(op));
+        let image = disk_state.image(Unsynced::Lost, Unsynced::Lost);
+        assert_eq!(disk_state.promised, recording.ledger.promise_count());
         let context = format!("no space for write {number}");
-        assert_survives(&context, &image, &account, platter.promised, Trial::GoOn).await;
+        assert_recovers(&context, &image, &account, disk_state.promised, Trial::Resume).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn commits_that_share_a_sync_are_refused_together_and_all_of_them_go_on() {
+async fn commits_that_share_a_sync_are_refused_together_and_all_resume() {
     for first in [1, 10, 20, 30, 40, 50] {
         let recording = Recording::begin();
         let mut writes = 0;
@@ -129,7 +129,7 @@ async fn commits_that_share_a_sync_are_refused_together_and_all_of_them_go_on() 
         assert!(refusals > 0, "nobody was refused from write {first} on");
         let Recording { ledger, world, .. } = &recording;
         ledger.close(world).await.assert_kept(world, ledger.promise_count()).await;
-        go_on(world).await;
+        resume_all(world).await;
     }
 }
 
@@ -168,7 +168,7 @@ async fn a_file_that_cannot_grow_leaves_everything_in_the_log_until_it_can() {
     }
     assert_eq!(std::fs::metadata(folder.file()).unwrap().len(), empty, "a checkpoint was never tried");
     ledger.close(world).await.assert_kept(world, ledger.promise_count()).await;
-    disk.work_again();
+    disk.stop_failing();
     for index in 60..120 {
         one_run_with_a_long_message(ledger, world, &format!("long_{index:02}")).await.unwrap();
     }
@@ -185,13 +185,13 @@ async fn open_whenever_full(found: Option<(&Image, &Recording)>) -> u64 {
             image.write_to(&folder.file());
         }
         disk.fail(full_from(number));
-        let settings = Settings { inline: true, ..Default::default() };
+        let settings = SqliteSettings { inline: true, ..Default::default() };
         let is_over = match SqliteStore::open_with(folder.file(), settings) {
             Ok(_) => true,
-            Err(OpenFailed::Trouble(StoreFailure::Full(_))) => false,
+            Err(SqliteOpenError::Trouble(StoreFailure::Full(_))) => false,
             Err(other) => panic!("no space for write {number}: {other}"),
         };
-        disk.work_again();
+        disk.stop_failing();
         let world = World::new(Arc::new(open(&folder, &clock, true)), clock);
         if let Some((_, recording)) = found {
             let ledger = &recording.ledger;

@@ -26,13 +26,13 @@ mod ledger;
 #[path = "../power_loss/recording.rs"]
 #[allow(dead_code, reason = "the tests of lost power use all of it")]
 mod recording;
+#[path = "../power_loss/recovery_check.rs"]
+#[allow(dead_code, reason = "the tests of lost power use all of it")]
+mod recovery_check;
 mod small_disk;
 #[path = "../conformance/sqlite_fixture.rs"]
 #[allow(dead_code, reason = "the conformance suite uses all of it")]
 mod sqlite_fixture;
-#[path = "../power_loss/survivors.rs"]
-#[allow(dead_code, reason = "the tests of lost power use all of it")]
-mod survivors;
 #[path = "../power_loss/vfs.rs"]
 mod vfs;
 #[path = "../conformance/worker.rs"]

@@ -42,7 +42,7 @@ async fn a_process_that_fills_its_disk() {
     }
     let decision = waiting.decision("call_waiting", Some("d1"), approve());
     std::fs::remove_file(folder.join("ballast")).unwrap();
-    world.tell("waiting", Item::Decision(decision)).await;
+    world.submit_accepted("waiting", Item::Decision(decision)).await;
     waiting.reload(&world).await;
     waiting.drain();
     waiting.commit(&world).await.unwrap();
@@ -56,7 +56,7 @@ async fn a_process_that_fills_its_disk() {
 }
 
 #[test]
-fn a_store_on_a_small_file_system_refuses_when_it_is_full_and_goes_on_when_there_is_space() {
+fn a_store_on_a_small_file_system_refuses_when_it_is_full_and_resumes_when_there_is_space() {
     let folder = Folder::new();
     let place = folder.file().parent().unwrap().to_owned();
     let mount = "mount -t tmpfs -o size=9m holdpoint \"$0\"";

@@ -15,7 +15,8 @@ async fn two_nodes_that_claim_together_get_all_and_nothing_twice() {
     let (one, two) = (cluster.node().await, cluster.node().await);
     let tenants = ["a", "b", "c"];
     for index in 0..60 {
-        queued(&one.world.of(tenants[index % 3]), &format!("thr_{index}"), &format!("run_{index}")).await;
+        queued(&one.world.for_tenant(tenants[index % 3]), &format!("thr_{index}"), &format!("run_{index}"))
+            .await;
     }
     let claimers = [&one, &two, &one, &two].map(|node| node.world.clone());
     let claimed = claimed_side_by_side(claimers, 4).await;
@@ -30,7 +31,7 @@ async fn what_another_is_about_to_take_is_passed_over_in_the_order_of_claims() {
     for run in ["first", "second", "third"] {
         parked(&node.world, &format!("thr_{run}"), run, "transfer").await;
         let interrupt = Item::Interrupt { cause: InterruptCause::Person("bob".into()) };
-        node.world.tell(run, interrupt).await;
+        node.world.submit_accepted(run, interrupt).await;
     }
     for run in ["fourth", "fifth"] {
         queued(&node.world, &format!("thr_{run}"), run).await;
@@ -50,10 +51,10 @@ async fn each_node_serves_one_tenant_after_the_other() {
     let cluster = Cluster::new();
     let (one, two) = (cluster.node().await, cluster.node().await);
     for index in 0..6 {
-        queued(&one.world.of("crowd"), &format!("thr_{index}"), &format!("crowd_{index}")).await;
+        queued(&one.world.for_tenant("crowd"), &format!("thr_{index}"), &format!("crowd_{index}")).await;
     }
     for index in 0..2 {
-        queued(&two.world.of("lonely"), &format!("thr_{index}"), &format!("lonely_{index}")).await;
+        queued(&two.world.for_tenant("lonely"), &format!("thr_{index}"), &format!("lonely_{index}")).await;
     }
     assert_eq!(next(&one.world, 2).await, ["crowd_0", "lonely_0"]);
     assert_eq!(next(&two.world, 1).await, ["crowd_1"]);
@@ -75,7 +76,7 @@ async fn a_run_that_another_node_holds_is_not_given_out() {
 }
 
 #[tokio::test]
-async fn a_decision_on_a_run_that_was_ended_by_its_columns_hears_that_it_is_over() {
+async fn a_decision_on_a_run_that_was_ended_by_its_columns_is_answered_as_ended() {
     let cluster = Cluster::new();
     let world = cluster.node().await.world;
     let worker = parked(&world, "thr", "run", "transfer").await;
@@ -83,7 +84,7 @@ async fn a_decision_on_a_run_that_was_ended_by_its_columns_hears_that_it_is_over
     let client = cluster.client().await;
     let damage = r"UPDATE runs SET control = '\xffffff'; UPDATE commits SET body = 'x'";
     client.batch_execute(damage).await.unwrap();
-    world.tell("run", Item::Interrupt { cause: InterruptCause::Person("ann".into()) }).await;
+    world.submit_accepted("run", Item::Interrupt { cause: InterruptCause::Person("ann".into()) }).await;
     let claim = Claim::Run { tenant: world.tenant.clone(), run: "run".into() };
     let claimed = world.store.claim(claim).await.unwrap().remove(0);
     world.store.end_undecoded(&claimed.lease).await.unwrap();
@@ -98,7 +99,7 @@ async fn a_decision_on_a_run_that_was_ended_by_its_columns_hears_that_it_is_over
 const VERSION_1: &str = "012872756e5f30316131653564662d373438362d373661342d386132392d306239656266343465313038097468725f656e64656405636c65726b17e0cd37cc75bcb6df01482fc4dab6f74eb66d3a6aa546409970550c47244507000000000000000100000001286d73675f30316131653564662d373438362d376333352d613336612d646135663839383835363235000e88e9fdae9e340400070200000000000101ef107e9df6db159088e9fdae9e34140a00000288e9fdae9e34000400";
 
 #[tokio::test]
-async fn a_control_of_an_earlier_version_is_shown_without_a_look_at_the_log() {
+async fn a_control_of_an_earlier_version_is_shown_without_reading_the_log() {
     let cluster = Cluster::new();
     let world = cluster.node().await.world;
     parked(&world, "thr", "run", "transfer").await;

@@ -15,15 +15,15 @@ use machine::id::RunId;
 use tokio::sync::Semaphore;
 use tokio_postgres::{AsyncMessage, NoTls};
 
-use crate::nodes::{Cluster, Node, patiently, until};
+use crate::nodes::{Cluster, Node, until, with_timeout};
 
 const WORDS: [&str; 4] = ["one ", "two ", "three ", "four"];
 
 /// Says one word for each leave that it gets, and then answers with all of them.
 #[derive(Clone)]
-struct Speaks(Arc<Semaphore>);
+struct WordByWordModel(Arc<Semaphore>);
 
-impl Model for Speaks {
+impl Model for WordByWordModel {
     fn answer<'a>(
         &'a self,
         _: ModelRequest,
@@ -41,26 +41,26 @@ impl Model for Speaks {
 }
 
 /// An engine on each of two nodes. The first holds what it is asked.
-struct Stage {
-    leave: Arc<Semaphore>,
+struct TwoEngines {
+    permits: Arc<Semaphore>,
     first: Engine,
     second: Engine,
     _nodes: [Node; 2],
 }
 
-async fn stage(cluster: &Cluster<'static>) -> Stage {
-    let leave = Arc::new(Semaphore::new(0));
+async fn engines(cluster: &Cluster<'static>) -> TwoEngines {
+    let permits = Arc::new(Semaphore::new(0));
     let nodes = [cluster.node().await, cluster.node().await];
     let engine = |node: &Node| {
-        let agent = Agent::new("assistant", Speaks(leave.clone()));
+        let agent = Agent::new("assistant", WordByWordModel(permits.clone()));
         Engine::on_shared(node.store.clone()).agent(agent).start()
     };
     let first = engine(&nodes[0]).await.expect("the engine starts");
     let second = engine(&nodes[1]).await.expect("the engine starts");
-    Stage { leave, first, second, _nodes: nodes }
+    TwoEngines { permits, first, second, _nodes: nodes }
 }
 
-impl Stage {
+impl TwoEngines {
     async fn post(&self) -> RunId {
         self.first.post(Message::to("assistant", "please")).await.expect("it is taken").run
     }
@@ -69,8 +69,8 @@ impl Stage {
         Watcher { feed: self.second.subscribe(&Tenant::default(), run, 0), text: String::new(), answer: None }
     }
 
-    fn says(&self, words: usize) {
-        self.leave.add_permits(words);
+    fn allow_words(&self, words: usize) {
+        self.permits.add_permits(words);
     }
 }
 
@@ -84,8 +84,8 @@ struct Watcher {
 
 impl Watcher {
     /// Reads until so much was said. No piece may leave anything out, and none comes behind its event.
-    async fn hears(&mut self, text: &str) {
-        patiently("what is said", async {
+    async fn read_until(&mut self, text: &str) {
+        with_timeout("what is said", async {
             while self.text != text {
                 self.next().await;
                 assert!(text.starts_with(&self.text), "{:?}", self.text);
@@ -117,39 +117,39 @@ impl Watcher {
         true
     }
 
-    async fn ends(&mut self) {
-        patiently("the end", async { while self.next().await {} }).await;
+    async fn read_to_end(&mut self) {
+        with_timeout("the end", async { while self.next().await {} }).await;
         assert_eq!(self.answer.as_deref(), Some(&*WORDS.concat()));
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn what_a_model_says_is_heard_on_another_node_while_it_speaks() {
-    let stage = stage(&Cluster::new()).await;
-    let run = stage.post().await;
-    let mut watcher = stage.watch(&run);
-    stage.says(1);
-    watcher.hears("one ").await;
-    stage.says(2);
-    watcher.hears("one two three ").await;
-    let mut late = stage.watch(&run);
-    late.hears("one two three ").await;
-    stage.says(1);
-    late.hears(&WORDS.concat()).await;
-    watcher.hears(&WORDS.concat()).await;
-    stage.says(1);
-    watcher.ends().await;
-    late.ends().await;
+async fn deltas_reach_watchers_on_another_node() {
+    let engines = engines(&Cluster::new()).await;
+    let run = engines.post().await;
+    let mut watcher = engines.watch(&run);
+    engines.allow_words(1);
+    watcher.read_until("one ").await;
+    engines.allow_words(2);
+    watcher.read_until("one two three ").await;
+    let mut late = engines.watch(&run);
+    late.read_until("one two three ").await;
+    engines.allow_words(1);
+    late.read_until(&WORDS.concat()).await;
+    watcher.read_until(&WORDS.concat()).await;
+    engines.allow_words(1);
+    watcher.read_to_end().await;
+    late.read_to_end().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn what_was_not_heard_is_asked_for_again() {
+async fn missed_deltas_are_requested_again() {
     let cluster = Cluster::new();
-    let stage = stage(&cluster).await;
-    let run = stage.post().await;
-    let mut watcher = stage.watch(&run);
-    stage.says(1);
-    watcher.hears("one ").await;
+    let engines = engines(&cluster).await;
+    let run = engines.post().await;
+    let mut watcher = engines.watch(&run);
+    engines.allow_words(1);
+    watcher.read_until("one ").await;
     let client = cluster.client().await;
     // Something that follows nothing: what comes before it must be missing.
     let channel = format!("holdpoint_{}", cluster.schema);
@@ -164,17 +164,17 @@ async fn what_was_not_heard_is_asked_for_again() {
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query = 'LISTEN {channel}' AND state = 'idle'"
     );
     until("closed ears", || async { client.execute(&deafen, &[]).await.unwrap() > 0 }).await;
-    stage.says(2);
-    watcher.hears("one two three ").await;
-    stage.says(2);
-    watcher.ends().await;
+    engines.allow_words(2);
+    watcher.read_until("one two three ").await;
+    engines.allow_words(2);
+    watcher.read_to_end().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn what_nobody_watches_elsewhere_is_told_to_nobody() {
+async fn deltas_without_remote_watchers_are_not_sent() {
     let cluster = Cluster::new();
-    let stage = stage(&cluster).await;
-    let notes = overheard(&cluster).await;
+    let engines = engines(&cluster).await;
+    let notes = captured_notifications(&cluster).await;
     let tenant = Tenant::default();
     let said = |sign: char| {
         let notes = notes.lock().expect("nobody panicked").clone();
@@ -182,25 +182,25 @@ async fn what_nobody_watches_elsewhere_is_told_to_nobody() {
     };
     // Nodes know of each other after a while, and then say what they commit.
     until("word of its commits", || async {
-        stage.says(WORDS.len() + 1);
-        let run = stage.post().await;
-        patiently("the end", stage.first.wait_until_ended(&tenant, &run))
+        engines.allow_words(WORDS.len() + 1);
+        let run = engines.post().await;
+        with_timeout("the end", engines.first.wait_until_ended(&tenant, &run))
             .await
             .expect("the run can be followed");
         !said('+').is_empty()
     })
     .await;
     assert_eq!((said('~'), said('?')), (Vec::new(), Vec::new()));
-    let watched = stage.post().await;
-    let mut watcher = stage.watch(&watched);
-    stage.says(1);
-    watcher.hears("one ").await;
+    let watched = engines.post().await;
+    let mut watcher = engines.watch(&watched);
+    engines.allow_words(1);
+    watcher.read_until("one ").await;
     assert!(said('~').iter().all(|note| note.contains(watched.as_str())), "{:?}", said('~'));
     assert!(said('?').iter().all(|note| note.contains(watched.as_str())), "{:?}", said('?'));
 }
 
 /// Everything that nodes say to each other from here on.
-async fn overheard(cluster: &Cluster<'_>) -> Arc<Mutex<Vec<String>>> {
+async fn captured_notifications(cluster: &Cluster<'_>) -> Arc<Mutex<Vec<String>>> {
     let (client, mut connection) =
         tokio_postgres::connect(&cluster.server.address(), NoTls).await.expect("a connection");
     let heard = Arc::new(Mutex::new(Vec::new()));

@@ -15,23 +15,23 @@ use machine::id::{Principal, RunId};
 use machine::phase::{Action, HookAnswer, HookAnswers, HookOutcome, Scope};
 use machine::policy::OnBusy;
 use serde_json::json;
-use stores::postgres::doctor::{Finding, FindingCode, Progress, Report};
+use stores::postgres::doctor::{DoctorProgress, Finding, FindingCode, PostgresReport};
 use stores::postgres::upkeep::Upkeep;
-use stores::postgres::{PostgresStore, Settings};
+use stores::postgres::{PostgresSettings, PostgresStore};
 
-use crate::everything::{crowd, freeze_agent, take_over_lost};
 use crate::fixture::{Clock, World};
-use crate::nodes::{Cluster, patiently};
+use crate::nodes::{Cluster, with_timeout};
+use crate::sample_data::{freeze_agent, populate, take_over_lost};
 use crate::worker::{parked, started};
 
 /// A store that is looked at.
-pub(crate) struct Looked {
+pub(crate) struct ExaminedStore {
     pub(crate) cluster: Cluster<'static>,
     world: World,
     upkeep: Upkeep,
 }
 
-impl Looked {
+impl ExaminedStore {
     async fn new() -> Self {
         let cluster = Cluster::new();
         let clock = Clock::new();
@@ -41,23 +41,23 @@ impl Looked {
     }
 
     /// With something of everything in it, in the hands of a second node after the first one was lost.
-    pub(crate) async fn with_a_crowd() -> Self {
-        let mut looked = Self::new().await;
-        crowd(&looked.world).await;
-        let client = looked.cluster.client().await;
-        let now = looked.world.clock.now().0;
+    pub(crate) async fn populated() -> Self {
+        let mut fixture = Self::new().await;
+        populate(&fixture.world).await;
+        let client = fixture.cluster.client().await;
+        let now = fixture.world.clock.now().0;
         let lost = format!("UPDATE nodes SET expires_at = started_at; SELECT take_over(0, {now})");
         client.batch_execute(&lost).await.unwrap();
-        looked.world = open(&looked.cluster, &looked.world.clock.clone()).await;
-        take_over_lost(&looked.world).await;
-        looked
+        fixture.world = open(&fixture.cluster, &fixture.world.clock.clone()).await;
+        take_over_lost(&fixture.world).await;
+        fixture
     }
 
-    pub(crate) async fn examined(&self) -> Report {
+    pub(crate) async fn examined(&self) -> PostgresReport {
         self.upkeep.examine(|_| {}).await.unwrap()
     }
 
-    pub(crate) async fn assert_healthy(&self) -> Report {
+    pub(crate) async fn assert_healthy(&self) -> PostgresReport {
         let report = self.examined().await;
         assert_eq!(report.findings.kept(), &[] as &[Finding]);
         report
@@ -66,18 +66,18 @@ impl Looked {
 
 async fn open(cluster: &Cluster<'_>, clock: &Clock) -> World {
     let at = clock.clone();
-    let settings = Settings { clock: Some(Arc::new(move || at.now())), ..cluster.settings() };
+    let settings = PostgresSettings { clock: Some(Arc::new(move || at.now())), ..cluster.settings() };
     let store = PostgresStore::open_with(&cluster.server.address(), settings).await.expect("the store opens");
     World::new(Arc::new(store), clock.clone())
 }
 
 #[tokio::test]
 async fn a_good_database_has_nothing_to_find() {
-    let looked = Looked::with_a_crowd().await;
+    let fixture = ExaminedStore::populated().await;
     let mut stages = Vec::new();
-    let report = looked.upkeep.examine(|progress| stages.push(progress)).await.unwrap();
+    let report = fixture.upkeep.examine(|progress| stages.push(progress)).await.unwrap();
     assert_eq!(report.findings.kept(), &[] as &[Finding]);
-    let client = looked.cluster.client().await;
+    let client = fixture.cluster.client().await;
     let mut counts = Vec::new();
     for of in ["count(*) FROM threads", "count(*) FROM runs", "sum(seq)::bigint FROM runs"] {
         let row = client.query_one(&format!("SELECT {of}"), &[]).await.unwrap();
@@ -86,24 +86,24 @@ async fn a_good_database_has_nothing_to_find() {
     assert_eq!([report.threads, report.runs, report.events], counts[..]);
     let size = report.size.expect("the tables are measured");
     assert_eq!((size.runs, size.events), (report.runs, report.events));
-    assert_eq!(stages.first(), Some(&Progress::References));
+    assert_eq!(stages.first(), Some(&DoctorProgress::References));
     assert!(
-        stages.contains(&Progress::Threads { done: report.threads, total: report.threads }),
+        stages.contains(&DoctorProgress::Threads { done: report.threads, total: report.threads }),
         "{stages:?}"
     );
-    assert_eq!(stages.last(), Some(&Progress::Size));
+    assert_eq!(stages.last(), Some(&DoctorProgress::Size));
 }
 
 #[tokio::test]
 async fn of_one_code_a_bounded_number_is_kept_and_all_are_counted() {
-    let looked = Looked::new().await;
-    freeze_agent(&looked.world).await;
+    let fixture = ExaminedStore::new().await;
+    freeze_agent(&fixture.world).await;
     for index in 0..70 {
-        parked(&looked.world, &format!("thr_{index}"), &format!("run_{index}"), "transfer").await;
+        parked(&fixture.world, &format!("thr_{index}"), &format!("run_{index}"), "transfer").await;
     }
-    assert_eq!(looked.assert_healthy().await.threads, 70, "more than one moment sees");
-    looked.cluster.client().await.batch_execute("UPDATE messages SET seq = seq + 1").await.unwrap();
-    let report = looked.examined().await;
+    assert_eq!(fixture.assert_healthy().await.threads, 70, "more than one moment sees");
+    fixture.cluster.client().await.batch_execute("UPDATE messages SET seq = seq + 1").await.unwrap();
+    let report = fixture.examined().await;
     assert_eq!(report.findings.counts()[&FindingCode::MessageDiffers], 140);
     assert_eq!(report.findings.kept().len(), 20);
     let first = &report.findings.kept()[0];
@@ -113,31 +113,31 @@ async fn of_one_code_a_bounded_number_is_kept_and_all_are_counted() {
 
 #[tokio::test]
 async fn a_thread_and_a_log_of_many_pages_are_read_to_their_end() {
-    let looked = Looked::new().await;
-    freeze_agent(&looked.world).await;
+    let fixture = ExaminedStore::new().await;
+    freeze_agent(&fixture.world).await;
     for index in 0..20 {
-        let mut worker = started(&looked.world, "thr", &format!("run_{index}")).await;
-        worker.says("done");
-        worker.commit(&looked.world).await.unwrap();
+        let mut worker = started(&fixture.world, "thr", &format!("run_{index}")).await;
+        worker.finish_with("done");
+        worker.commit(&fixture.world).await.unwrap();
     }
-    let mut long = started(&looked.world, "thr_long", "long").await;
+    let mut long = started(&fixture.world, "thr_long", "long").await;
     for index in 0..300 {
         let call = format!("call_{index}");
         long.asks(&[(call.as_str(), "echo")]);
-        long.commit(&looked.world).await.unwrap();
+        long.commit(&fixture.world).await.unwrap();
         long.succeeds(&call);
-        long.commit(&looked.world).await.unwrap();
+        long.commit(&fixture.world).await.unwrap();
     }
-    let report = looked.assert_healthy().await;
+    let report = fixture.assert_healthy().await;
     assert_eq!((report.threads, report.runs), (2, 21));
-    let client = looked.cluster.client().await;
+    let client = fixture.cluster.client().await;
     let broken =
         "UPDATE commits SET checkpoint = 'run_finished' WHERE last_seq = (SELECT max(last_seq) FROM commits)";
     client.batch_execute(broken).await.unwrap();
-    let report = looked.examined().await;
+    let report = fixture.examined().await;
     assert_eq!(report.findings.counts()[&FindingCode::LogBroken], 1, "{:?}", report.findings);
     client.batch_execute("UPDATE messages SET role = 'note' WHERE id = 'msg_run_19_1'").await.unwrap();
-    let report = looked.examined().await;
+    let report = fixture.examined().await;
     assert_eq!(report.findings.counts()[&FindingCode::MessageDiffers], 1, "{:?}", report.findings);
 }
 
@@ -151,21 +151,21 @@ async fn keeps(world: &World, run: &str, state: &str) {
     worker.asks_knowing(&[(call.as_str(), "echo")], BTreeSet::new(), hooks);
     worker.commit(world).await.unwrap();
     worker.succeeds(&call);
-    worker.says("done");
+    worker.finish_with("done");
     worker.commit(world).await.unwrap();
 }
 
 #[tokio::test]
-async fn what_several_runs_of_a_thread_kept_is_what_the_last_of_them_kept() {
-    let looked = Looked::new().await;
+async fn thread_state_is_the_last_write_of_its_runs() {
+    let fixture = ExaminedStore::new().await;
     // All at the same time, and none in the order of their names.
     for (run, state) in [("run_c", "first"), ("run_b", "second"), ("run_a", "third")] {
-        keeps(&looked.world, run, state).await;
+        keeps(&fixture.world, run, state).await;
     }
-    looked.assert_healthy().await;
+    fixture.assert_healthy().await;
     let earlier = "UPDATE plugin_state SET value = '\"second\"'";
-    looked.cluster.client().await.batch_execute(earlier).await.unwrap();
-    let report = looked.examined().await;
+    fixture.cluster.client().await.batch_execute(earlier).await.unwrap();
+    let report = fixture.examined().await;
     assert_eq!(report.findings.counts()[&FindingCode::ThreadDiffers], 1, "{:?}", report.findings);
 }
 
@@ -261,12 +261,12 @@ async fn a_database_is_examined_while_its_nodes_work() {
     });
     let (mut looks, mut under_way) = (0_u32, 0_u32);
     while !over.load(Ordering::SeqCst) {
-        let report = patiently("a report", upkeep.examine(|_| {})).await.unwrap();
+        let report = with_timeout("a report", upkeep.examine(|_| {})).await.unwrap();
         assert_eq!(report.findings.kept(), &[] as &[Finding], "look {looks}");
         looks += 1;
         under_way += u32::from(!over.load(Ordering::SeqCst) && report.runs > 0);
     }
-    patiently("the work", worked).await.expect("the work is done");
+    with_timeout("the work", worked).await.expect("the work is done");
     assert!(under_way > 1, "{looks} looks, {under_way} of them while anybody worked");
     let report = upkeep.examine(|_| {}).await.unwrap();
     assert_eq!(report.findings.kept(), &[] as &[Finding]);

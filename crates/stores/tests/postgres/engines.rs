@@ -18,10 +18,10 @@ use machine::inbox::Verdict;
 use machine::suspension::SuspensionKind;
 use machine::termination::{Cancelled, Termination};
 use serde_json::json;
-use stores::postgres::Settings;
+use stores::postgres::PostgresSettings;
 use tokio::sync::Notify;
 
-use crate::nodes::{Cluster, Node, patiently, until};
+use crate::nodes::{Cluster, Node, until, with_timeout};
 
 /// Asks for one call, and then says that it is done.
 struct AsksOnce(&'static str);
@@ -85,7 +85,7 @@ async fn post(engine: &Engine) -> RunId {
 /// The next suspension of this kind, as the engine shows it.
 async fn held(engine: &Engine, run: &RunId, kind: SuspensionKind) -> SuspensionView {
     let mut watched = engine.subscribe(&Tenant::default(), run, 0);
-    patiently("a held call", async {
+    with_timeout("a held call", async {
         loop {
             let pending = engine.pending(&Tenant::default()).await.unwrap();
             if let Some(found) = pending.into_iter().find(|view| view.run == *run && view.kind == kind) {
@@ -102,7 +102,7 @@ async fn event(watched: &mut Subscription) {
 }
 
 async fn ended(engine: &Engine, run: &RunId) -> RunOutcome {
-    patiently("the end", engine.wait_until_ended(&Tenant::default(), run)).await.unwrap().outcome
+    with_timeout("the end", engine.wait_until_ended(&Tenant::default(), run)).await.unwrap().outcome
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -126,7 +126,7 @@ async fn any_node_takes_a_decision_and_every_node_sees_what_follows() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn whoever_shows_approvals_on_another_node_is_told_which_run_to_look_at() {
+async fn approval_watchers_on_another_node_are_notified_of_the_changed_run() {
     let cluster = Cluster::new();
     let (one, two) = (cluster.node().await, cluster.node().await);
     let effects = Effects::default();
@@ -143,10 +143,10 @@ async fn whoever_shows_approvals_on_another_node_is_told_which_run_to_look_at() 
         }
         panic!("the engine is gone");
     };
-    patiently("word of the held call", told(&mut elsewhere)).await;
+    with_timeout("word of the held call", told(&mut elsewhere)).await;
     assert_eq!(second.decide(asked.approve("ana")).await, Ok(Verdict::Accepted));
     ended(&first, &run).await;
-    patiently("word of the decision", told(&mut elsewhere)).await;
+    with_timeout("word of the decision", told(&mut elsewhere)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -179,14 +179,14 @@ async fn an_interrupt_on_another_node_stops_what_executes() {
     let first = engine(&one, effects.tool(look(), true), "look").await;
     let second = engine(&two, effects.tool(look(), true), "look").await;
     let run = post(&first).await;
-    patiently("the tool", effects.bell.notified()).await;
+    with_timeout("the tool", effects.bell.notified()).await;
     assert_eq!(second.interrupt(&Tenant::default(), &run, &"bob".into()).await, Ok(Verdict::Accepted));
     assert!(matches!(ended(&first, &run).await, RunOutcome::Ended(Termination::Cancelled(_))));
     assert_eq!(effects.count(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_node_that_drains_hears_an_interrupt_on_another_one() {
+async fn a_draining_node_receives_an_interrupt_from_another_one() {
     let cluster = Cluster::new();
     let (one, two) = (cluster.node().await, cluster.node().await);
     let effects = Effects::default();
@@ -194,18 +194,18 @@ async fn a_node_that_drains_hears_an_interrupt_on_another_one() {
     let first = engine(&one, effects.tool(look(), true), "look").await;
     let second = engine(&two, effects.tool(look(), true), "look").await;
     let run = post(&first).await;
-    patiently("the tool", effects.bell.notified()).await;
+    with_timeout("the tool", effects.bell.notified()).await;
     let stopping = first.clone();
     let drained = tokio::spawn(async move { stopping.drain(Duration::from_secs(3600)).await });
     // It takes nothing new from here on.
-    patiently("the drain", async {
+    with_timeout("the drain", async {
         while first.post(Message::to("nobody", "go")).await != Err(PostError::Draining) {
             tokio::task::yield_now().await;
         }
     })
     .await;
     assert_eq!(second.interrupt(&Tenant::default(), &run, &"bob".into()).await, Ok(Verdict::Accepted));
-    patiently("the end of the drain", drained).await.expect("it drains");
+    with_timeout("the end of the drain", drained).await.expect("it drains");
     assert!(matches!(ended(&second, &run).await, RunOutcome::Ended(Termination::Cancelled(_))));
     assert_eq!(effects.count(), 1);
 }
@@ -219,7 +219,7 @@ async fn an_engine_that_drains_hands_its_runs_over_at_once() {
     let look = || ToolDefinition::new("look", "Looks").read();
     let first = engine(&one, effects.tool(look(), true), "look").await;
     let run = post(&first).await;
-    patiently("the tool", effects.bell.notified()).await;
+    with_timeout("the tool", effects.bell.notified()).await;
     let second = engine(&two, effects.tool(look(), true), "look").await;
     first.drain(Duration::ZERO).await;
     assert_eq!(ended(&second, &run).await, RunOutcome::Ended(Termination::NaturalEnd));
@@ -227,10 +227,10 @@ async fn an_engine_that_drains_hands_its_runs_over_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_write_of_a_dead_node_is_asked_about_and_not_repeated() {
+async fn a_write_of_a_dead_node_is_in_doubt_and_not_repeated() {
     let cluster = Cluster::new();
     let lease = Duration::from_secs(3);
-    let settings = || Settings { lease, renew_every: lease / 4, ..cluster.settings() };
+    let settings = || PostgresSettings { lease, renew_every: lease / 4, ..cluster.settings() };
     let (one, two) = (cluster.node_with(settings()).await, cluster.node_with(settings()).await);
     let effects = Effects::default();
     let first = engine(&one, effects.tool(transfer(), true), "transfer").await;
@@ -238,7 +238,7 @@ async fn a_write_of_a_dead_node_is_asked_about_and_not_repeated() {
     let run = post(&first).await;
     let asked = held(&first, &run, SuspensionKind::Approval).await;
     assert_eq!(first.decide(asked.approve("ana")).await, Ok(Verdict::Accepted));
-    patiently("the tool", effects.bell.notified()).await;
+    with_timeout("the tool", effects.bell.notified()).await;
     first.abort();
     drop((first, one));
     let doubted = held(&second, &run, SuspensionKind::InDoubt).await;
@@ -261,7 +261,7 @@ async fn a_write_of_a_dead_node_is_asked_about_and_not_repeated() {
 async fn of_several_messages_that_supersede_a_run_of_a_dead_node_the_last_one_runs() {
     let cluster = Cluster::new();
     let lease = Duration::from_secs(3);
-    let settings = || Settings { lease, renew_every: lease / 4, ..cluster.settings() };
+    let settings = || PostgresSettings { lease, renew_every: lease / 4, ..cluster.settings() };
     let (one, two) = (cluster.node_with(settings()).await, cluster.node_with(settings()).await);
     let effects = Effects::default();
     let first = engine(&one, effects.tool(transfer(), true), "transfer").await;
@@ -270,7 +270,7 @@ async fn of_several_messages_that_supersede_a_run_of_a_dead_node_the_last_one_ru
     let front = first.post(says()).await.unwrap().run;
     let asked = held(&first, &front, SuspensionKind::Approval).await;
     assert_eq!(first.decide(asked.approve("ana")).await, Ok(Verdict::Accepted));
-    patiently("the tool", effects.bell.notified()).await;
+    with_timeout("the tool", effects.bell.notified()).await;
     first.abort();
     drop((first, one));
     let mut superseded = vec![front.clone()];
@@ -312,7 +312,7 @@ async fn from_a_decision_to_the_start_of_its_tool_it_is_two_transactions() {
     until("an empty memory", || async { engine.runs_in_memory() == 0 }).await;
     let before = node.store.metrics();
     assert_eq!(engine.decide(asked.approve("ana")).await, Ok(Verdict::Accepted));
-    patiently("the tool", effects.bell.notified()).await;
+    with_timeout("the tool", effects.bell.notified()).await;
     let counts = node.store.metrics();
     assert_eq!(
         (counts.commits - before.commits, counts.syncs - before.syncs),

@@ -5,14 +5,14 @@ use std::time::{Duration, Instant};
 
 use engine::store::Notification;
 use machine::inbox::Item;
-use stores::postgres::{PostgresStore, Settings};
+use stores::postgres::{PostgresSettings, PostgresStore};
 
 use crate::nodes::{Cluster, is_unavailable, until};
 use crate::postgres_server::Server;
 use crate::worker::{approve, next, parked, started};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_goes_on_with_the_standby_that_was_promoted() {
+async fn a_node_continues_with_the_promoted_standby() {
     let primary = Server::start();
     let standby = primary.standby();
     let address = format!(
@@ -37,8 +37,8 @@ async fn a_node_goes_on_with_the_standby_that_was_promoted() {
     assert!(node.world.store.may_send(&worker.lease), "nobody has taken anything over");
     worker.accept(Item::Decision(worker.decision("a", None, approve())));
     worker.commit(&node.world).await.unwrap();
-    node.world.tell("waits", Item::Decision(parked.decision("call_waits", None, approve()))).await;
-    node.hears(|ring| *ring == Notification::Ready).await;
+    node.world.submit_accepted("waits", Item::Decision(parked.decision("call_waits", None, approve()))).await;
+    node.receives(|ring| *ring == Notification::Ready).await;
     assert_eq!(next(&node.world, 10).await, ["waits"]);
 }
 
@@ -52,7 +52,7 @@ fn port_of(listener: &TcpListener) -> u16 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_is_gone_without_a_word_does_not_keep_a_node_from_the_next_one() {
+async fn an_unresponsive_server_does_not_block_failover() {
     let cluster = Cluster::new();
     let gone = silent();
     let address = format!(
@@ -60,7 +60,7 @@ async fn a_server_that_is_gone_without_a_word_does_not_keep_a_node_from_the_next
         port_of(&gone),
         cluster.server.port
     );
-    let settings = Settings {
+    let settings = PostgresSettings {
         lease: Duration::from_secs(6),
         renew_every: Duration::from_millis(500),
         ..cluster.settings()
@@ -77,7 +77,7 @@ async fn a_server_that_is_gone_without_a_word_does_not_keep_a_node_from_the_next
     .await;
     assert!(node.world.store.may_send(&worker.lease));
     // Its ear has found the way too.
-    node.opens_its_ear(&cluster).await;
+    node.wait_until_listening(&cluster).await;
 }
 
 #[tokio::test]

@@ -21,7 +21,7 @@ use serde_json::json;
 use stores::memory::MemoryStore;
 use tokio::sync::Barrier;
 
-use crate::nodes::{Cluster, patiently};
+use crate::nodes::{Cluster, with_timeout};
 
 /// A round takes some 20 ms.
 const ROUNDS: u32 = 100;
@@ -82,14 +82,14 @@ async fn race(stores: [Arc<dyn Store>; 2]) {
     for round in 0..rounds {
         race.ordinal.store(1 + round % 2, Ordering::SeqCst);
         let run = here.post(Message::to("assistant", "please")).await.expect("it is taken").run;
-        patiently("the model", race.start.wait()).await;
+        with_timeout("the model", race.start.wait()).await;
         for _ in 0..round % 16 {
             tokio::task::yield_now().await;
         }
         let verdict = there.interrupt(&tenant, &run, &ana).await.expect("an answer");
         let (seen, _) = starts(&there, &run).await;
         let RunOutcome::Ended(termination) =
-            patiently("the end", here.wait_until_ended(&tenant, &run)).await.unwrap().outcome
+            with_timeout("the end", here.wait_until_ended(&tenant, &run)).await.unwrap().outcome
         else {
             panic!("round {round}: {run} has not ended");
         };

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use engine::store::{Claim, Notification, Store, StoreError};
 use machine::Timestamp;
 use machine::policy::OnBusy;
-use stores::postgres::Settings;
+use stores::postgres::PostgresSettings;
 
-use crate::nodes::{Cluster, NEVER, Node, is_unavailable, patiently, until};
+use crate::nodes::{Cluster, NEVER, Node, is_unavailable, until, with_timeout};
 use crate::worker::{claim, creation, next_workers, order, parked, queued, started};
 
 const LEASE: Duration = Duration::from_secs(2);
@@ -16,24 +16,24 @@ const LEASE_MS: u64 = 2_000;
 const SLACK: Duration = Duration::from_secs(8);
 const SLACK_MS: u64 = 8_000;
 
-fn short(cluster: &Cluster<'_>) -> Settings {
-    Settings { lease: LEASE, renew_every: LEASE / 4, ..cluster.settings() }
+fn short(cluster: &Cluster<'_>) -> PostgresSettings {
+    PostgresSettings { lease: LEASE, renew_every: LEASE / 4, ..cluster.settings() }
 }
 
 /// As one that is stopped in the middle: its lease is not renewed.
-fn paused(cluster: &Cluster<'_>) -> Settings {
-    Settings { renew_every: NEVER, look_every: NEVER, ..short(cluster) }
+fn paused(cluster: &Cluster<'_>) -> PostgresSettings {
+    PostgresSettings { renew_every: NEVER, poll_every: NEVER, ..short(cluster) }
 }
 
 async fn claims_next(node: &Node) -> engine::store::Claimed {
-    patiently("a claim", async {
+    with_timeout("a claim", async {
         loop {
             if let Some(claimed) =
                 node.world.store.claim(Claim::Next { limit: 1, skip_tenant: None }).await.unwrap().pop()
             {
                 return claimed;
             }
-            node.hears(|ring| *ring == Notification::Ready).await;
+            node.receives(|ring| *ring == Notification::Ready).await;
         }
     })
     .await
@@ -68,7 +68,7 @@ async fn the_runs_of_a_dead_node_are_taken_over_when_its_lease_has_run_out() {
 }
 
 #[tokio::test]
-async fn a_paused_node_neither_writes_nor_sends_after_others_went_on() {
+async fn a_paused_node_neither_writes_nor_sends_after_a_takeover() {
     let cluster = Cluster::new();
     let (sleeps, lives) =
         (cluster.node_with(paused(&cluster)).await, cluster.node_with(short(&cluster)).await);
@@ -77,7 +77,7 @@ async fn a_paused_node_neither_writes_nor_sends_after_others_went_on() {
     assert!(sleeps.world.store.may_send(&lost.lease));
     let claimed = claims_next(&lives).await;
     assert!(!sleeps.world.store.may_send(&lost.lease), "its own clock says so, before it hears of anything");
-    let mut worker = crate::worker::Worker::of(&lives.world, claimed);
+    let mut worker = crate::worker::Worker::from_claim(&lives.world, claimed);
     assert_eq!(lost.commit(&sleeps.world).await, Err(StoreError::Fenced));
     assert_eq!(sleeps.world.store.load(&lost.lease).await, Err(StoreError::Fenced));
     worker.take_over();
@@ -94,7 +94,7 @@ async fn a_paused_node_neither_writes_nor_sends_after_others_went_on() {
 }
 
 #[tokio::test]
-async fn a_lease_that_ran_out_and_was_taken_by_nobody_is_renewed() {
+async fn an_expired_lease_that_no_node_took_is_renewed() {
     let cluster = Cluster::new();
     let node = cluster.node_with(paused(&cluster)).await;
     let mut worker = started(&node.world, "thr", "run").await;
@@ -120,7 +120,7 @@ async fn a_lease_that_ran_out_and_was_taken_by_nobody_is_renewed() {
 }
 
 #[tokio::test]
-async fn the_pulse_keeps_a_lease() {
+async fn the_heartbeat_keeps_a_lease() {
     let cluster = Cluster::new();
     let node = cluster.node_with(short(&cluster)).await;
     let worker = started(&node.world, "thr", "run").await;
@@ -150,18 +150,18 @@ async fn a_node_that_leaves_hands_over_at_once() {
 }
 
 #[tokio::test]
-async fn a_run_that_is_let_go_unfinished_is_offered_to_other_nodes_at_once() {
+async fn a_run_released_unfinished_is_offered_to_other_nodes_at_once() {
     let cluster = Cluster::new();
-    let deaf_but_for_the_bell = Settings { look_every: NEVER, ..cluster.settings() };
+    let deaf_but_for_the_bell = PostgresSettings { poll_every: NEVER, ..cluster.settings() };
     let (one, two) = (cluster.node().await, cluster.node_with(deaf_but_for_the_bell).await);
-    two.opens_its_ear(&cluster).await;
+    two.wait_until_listening(&cluster).await;
     let worker = started(&one.world, "thr", "run").await;
     assert!(one.world.store.release(&worker.lease).await.unwrap());
     assert_eq!(claims_next(&two).await.lease.run, worker.lease.run);
 }
 
 #[tokio::test]
-async fn the_database_itself_refuses_what_arrives_late_under_another_holding() {
+async fn the_database_refuses_a_late_commit_of_another_epoch() {
     let cluster = Cluster::new();
     let node = cluster.node().await;
     let first = started(&node.world, "thr", "run").await;
@@ -223,7 +223,7 @@ async fn a_run_is_known_by_its_name_too() {
 }
 
 #[tokio::test]
-async fn a_run_that_somebody_has_locked_keeps_no_other_from_being_taken_over() {
+async fn a_locked_run_blocks_no_other_takeover() {
     let cluster = Cluster::new();
     let (dies, lives) = (cluster.node_with(short(&cluster)).await, cluster.node_with(short(&cluster)).await);
     let locked = started(&dies.world, "thr", "locked").await;
@@ -238,9 +238,9 @@ async fn a_run_that_somebody_has_locked_keeps_no_other_from_being_taken_over() {
 }
 
 #[tokio::test]
-async fn a_lease_that_ran_out_while_its_node_waited_is_good_for_nothing() {
+async fn a_lease_that_expired_while_its_node_waited_is_refused() {
     let cluster = Cluster::new();
-    let asleep = Settings { renew_every: NEVER, look_every: NEVER, ..cluster.settings() };
+    let asleep = PostgresSettings { renew_every: NEVER, poll_every: NEVER, ..cluster.settings() };
     let node = cluster.node_with(asleep).await;
     parked(&node.world, "thr", "run", "transfer").await;
     node.store.put_thread(&node.world.tenant, &"thr_2".into(), &"mine".into()).await.unwrap();

@@ -12,7 +12,7 @@ use machine::id::{RunId, ThreadId};
 use serde_json::Value;
 use tokio_postgres::Client;
 
-use crate::nodes::{Cluster, patiently, until};
+use crate::nodes::{Cluster, until, with_timeout};
 use crate::worker::queued;
 
 /// A quarter of a node's connections.
@@ -80,7 +80,7 @@ const MANY: &str = "INSERT INTO threads (tenant, id, created_at, metadata)
     ANALYZE runs; ANALYZE threads";
 
 #[tokio::test]
-async fn no_list_looks_at_all_that_its_tenant_has() {
+async fn no_list_scans_everything_of_its_tenant() {
     let cluster = Cluster::new();
     let _node = cluster.node().await;
     let client = cluster.client().await;
@@ -101,7 +101,7 @@ async fn begin<T>(task: &mut Pin<Box<dyn Future<Output = T> + Send + '_>>) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn lists_that_stand_still_or_were_given_up_leave_connections_for_the_rest() {
+async fn stalled_and_abandoned_lists_leave_connections_for_the_rest() {
     let cluster = Cluster::new();
     let node = cluster.node().await;
     queued(&node.world, "thr", "run").await;
@@ -127,13 +127,13 @@ async fn lists_that_stand_still_or_were_given_up_leave_connections_for_the_rest(
         assert!(!log.is_empty());
         assert!(store.run(&tenant, &RunId::from("run")).await.unwrap().is_some());
     };
-    patiently("the rest", works).await;
+    with_timeout("the rest", works).await;
     assert_eq!(
         stuck().await,
         LIST_COUNT,
         "no list was begun that nobody waits for, and none was asked twice"
     );
     lock.batch_execute("COMMIT").await.unwrap();
-    let listed = patiently("a list", store.approvals(&tenant, &filter, &page)).await.unwrap();
+    let listed = with_timeout("a list", store.approvals(&tenant, &filter, &page)).await.unwrap();
     assert_eq!(listed.items.len(), 0);
 }

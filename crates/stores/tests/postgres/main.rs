@@ -7,9 +7,8 @@
 )]
 #![allow(clippy::wildcard_enum_match_arm, reason = "a test looks for one thing and passes over the rest")]
 
-#[path = "../conformance/crowd.rs"]
-#[allow(dead_code, reason = "the tests of files use all of it")]
-mod everything;
+#[path = "../conformance/differential.rs"]
+mod differential;
 #[path = "../conformance/fixture.rs"]
 #[allow(dead_code, reason = "the conformance suite uses all of it")]
 mod fixture;
@@ -18,6 +17,9 @@ mod fixture;
 mod postgres_fixture;
 #[path = "server.rs"]
 mod postgres_server;
+#[path = "../conformance/sample_data.rs"]
+#[allow(dead_code, reason = "the tests of files use all of it")]
+mod sample_data;
 #[path = "../conformance/snapshot.rs"]
 #[allow(dead_code, reason = "the conformance suite uses all of it")]
 mod snapshot;
@@ -25,32 +27,30 @@ mod snapshot;
 #[path = "../conformance/sqlite_fixture.rs"]
 #[allow(dead_code, reason = "the conformance suite uses all of it")]
 mod sqlite_fixture;
-#[path = "../conformance/twins.rs"]
-mod twins;
 #[path = "../conformance/worker.rs"]
 #[allow(dead_code, reason = "the conformance suite uses all of it")]
 mod worker;
 
 mod against_memory;
-mod belonging;
+mod batched_requests;
+mod batching;
 mod claims;
+mod constraints;
 mod deltas;
 mod doctor;
 mod engines;
 mod failover;
-mod held;
-mod held_together;
+mod held_calls;
 mod interrupts;
 mod leases;
 mod lists;
 mod migrations;
 mod nodes;
+mod notifications;
+mod orphan_rows;
 mod outages;
-mod plants;
-mod possible;
+mod planted_faults;
 mod proxy;
-mod reading;
+mod query_plans;
 mod retention;
-mod rings;
 mod tls;
-mod together;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use stores::postgres::{OpenFailed, PostgresStore, Settings};
+use stores::postgres::{PostgresOpenError, PostgresSettings, PostgresStore};
 
 use crate::nodes::{Cluster, until};
 use crate::worker::{next, queued, started};
@@ -35,17 +35,17 @@ async fn a_store_of_a_later_version_is_left_alone() {
     let client = cluster.client().await;
     client.execute("INSERT INTO migrations VALUES (1000, now())", &[]).await.unwrap();
     let opened = PostgresStore::open_with(&cluster.server.address(), cluster.settings()).await;
-    assert!(matches!(opened, Err(OpenFailed::Newer { found: 1_000, .. })), "{opened:?}");
+    assert!(matches!(opened, Err(PostgresOpenError::Newer { found: 1_000, .. })), "{opened:?}");
 }
 
 #[tokio::test]
-async fn an_address_or_a_schema_that_means_nothing_is_said_so() {
+async fn an_invalid_address_or_schema_is_reported() {
     let opened = PostgresStore::open("nonsense").await;
-    assert!(matches!(opened, Err(OpenFailed::Address(_))), "{opened:?}");
+    assert!(matches!(opened, Err(PostgresOpenError::Address(_))), "{opened:?}");
     for schema in ["", "a b", "Upper", "a;drop", &"a".repeat(41)] {
-        let settings = Settings { schema: schema.into(), ..Settings::default() };
+        let settings = PostgresSettings { schema: schema.into(), ..PostgresSettings::default() };
         let opened = PostgresStore::open_with("host=127.0.0.1 user=u", settings).await;
-        assert!(matches!(opened, Err(OpenFailed::Schema(_))), "{schema}: {opened:?}");
+        assert!(matches!(opened, Err(PostgresOpenError::Schema(_))), "{schema}: {opened:?}");
     }
 }
 
@@ -59,7 +59,7 @@ async fn every_session_reads_what_is_committed_where_the_database_asks_for_more(
         cluster.schema
     );
     cluster.client().await.batch_execute(&strict).await.unwrap();
-    let settings = Settings { renew_every: Duration::from_millis(50), ..cluster.settings() };
+    let settings = PostgresSettings { renew_every: Duration::from_millis(50), ..cluster.settings() };
     let node = cluster.node_at(&address, settings).await;
     let client = cluster.client_at(&address).await;
     let isolation = client.query_one("SHOW transaction_isolation", &[]).await.unwrap();
@@ -81,7 +81,7 @@ async fn every_session_reads_what_is_committed_where_the_database_asks_for_more(
         "CREATE TRIGGER note AFTER INSERT OR UPDATE ON nodes FOR EACH STATEMENT EXECUTE FUNCTION note()";
     client.batch_execute(notes).await.unwrap();
     let mut worker = started(&node.world, "thr", "run").await;
-    worker.says("done");
+    worker.finish_with("done");
     worker.commit(&node.world).await.unwrap();
     let kinds = "SELECT count(DISTINCT kind) FROM sessions";
     until("a creation, a commit, a node and its pulse", || async {
@@ -98,5 +98,5 @@ async fn a_database_that_cannot_keep_every_text_is_refused() {
     let cluster = Cluster::new();
     let address = cluster.database("ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0").await;
     let opened = PostgresStore::open_with(&address, cluster.settings()).await;
-    assert!(matches!(&opened, Err(OpenFailed::Encoding(found)) if found == "LATIN1"), "{opened:?}");
+    assert!(matches!(&opened, Err(PostgresOpenError::Encoding(found)) if found == "LATIN1"), "{opened:?}");
 }

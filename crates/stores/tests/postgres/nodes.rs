@@ -6,14 +6,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use engine::store::{Notification, Store, StoreError, StoreFailure};
-use stores::postgres::{PostgresStore, Settings};
+use stores::postgres::{PostgresSettings, PostgresStore};
 use tokio_postgres::{Client, NoTls};
 
 use crate::fixture::{Clock, World};
 use crate::postgres_server::{Server, server};
 
 /// Long enough for a busy machine. Nothing that goes well takes as long.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 pub(crate) const NEVER: Duration = Duration::from_secs(3_600);
 
 pub(crate) struct Cluster<'s> {
@@ -39,15 +39,15 @@ impl<'s> Cluster<'s> {
     }
 
     /// The database's clock counts, and the lease is longer than any test.
-    pub(crate) fn settings(&self) -> Settings {
-        Settings { schema: self.schema.clone(), lease: NEVER, ..Settings::default() }
+    pub(crate) fn settings(&self) -> PostgresSettings {
+        PostgresSettings { schema: self.schema.clone(), lease: NEVER, ..PostgresSettings::default() }
     }
 
     pub(crate) async fn node(&self) -> Node {
         self.node_with(self.settings()).await
     }
 
-    pub(crate) async fn node_with(&self, settings: Settings) -> Node {
+    pub(crate) async fn node_with(&self, settings: PostgresSettings) -> Node {
         self.node_at(&self.server.address(), settings).await
     }
 
@@ -59,7 +59,7 @@ impl<'s> Cluster<'s> {
         self.server.address().replace("dbname=postgres", &format!("dbname={name}"))
     }
 
-    pub(crate) async fn node_at(&self, address: &str, settings: Settings) -> Node {
+    pub(crate) async fn node_at(&self, address: &str, settings: PostgresSettings) -> Node {
         let store = Arc::new(PostgresStore::open_with(address, settings).await.expect("the store opens"));
         Node { world: World::new(store.clone(), Clock::new()), store }
     }
@@ -82,25 +82,25 @@ impl<'s> Cluster<'s> {
 
 impl Node {
     /// The ear of a new node may not be open yet; once it has heard anything, it is.
-    pub(crate) async fn opens_its_ear(&self, cluster: &Cluster<'_>) {
+    pub(crate) async fn wait_until_listening(&self, cluster: &Cluster<'_>) {
         let client = cluster.client().await;
         let channel = format!("holdpoint_{}", cluster.schema);
         until("an open ear", || async {
             client.execute("SELECT pg_notify($1, '*')", &[&channel]).await.unwrap();
-            let heard = self.hears(|ring| *ring == Notification::Ready);
+            let heard = self.receives(|ring| *ring == Notification::Ready);
             tokio::time::timeout(Duration::from_millis(200), heard).await.is_ok()
         })
         .await;
     }
 
     /// Waits for the bell, passing over what is not wanted.
-    pub(crate) async fn hears(&self, wanted: impl Fn(&Notification) -> bool) {
-        patiently("a ring", async { while !wanted(&self.store.next_notification().await) {} }).await;
+    pub(crate) async fn receives(&self, wanted: impl Fn(&Notification) -> bool) {
+        with_timeout("a ring", async { while !wanted(&self.store.next_notification().await) {} }).await;
     }
 }
 
-pub(crate) async fn patiently<T>(what: &str, work: impl Future<Output = T>) -> T {
-    tokio::time::timeout(PATIENCE, work).await.unwrap_or_else(|_| panic!("{what} did not come"))
+pub(crate) async fn with_timeout<T>(what: &str, work: impl Future<Output = T>) -> T {
+    tokio::time::timeout(TEST_TIMEOUT, work).await.unwrap_or_else(|_| panic!("{what} did not come"))
 }
 
 /// Asks again until it is so.
@@ -108,7 +108,7 @@ pub(crate) async fn until<F: Future<Output = bool>>(what: &str, mut is_so: impl 
     let began = Instant::now();
     let mut often = tokio::time::interval(Duration::from_millis(5));
     while !is_so().await {
-        assert!(began.elapsed() < PATIENCE, "{what} did not come");
+        assert!(began.elapsed() < TEST_TIMEOUT, "{what} did not come");
         often.tick().await;
     }
 }

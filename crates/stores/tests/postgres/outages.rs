@@ -6,21 +6,21 @@ use engine::store::Notification;
 use engine::store::{Claim, StoreError};
 use machine::inbox::Item;
 use machine::policy::OnBusy;
-use stores::postgres::Settings;
+use stores::postgres::PostgresSettings;
 
-use crate::nodes::{Cluster, Node, PATIENCE, is_unavailable, until};
+use crate::nodes::{Cluster, Node, TEST_TIMEOUT, is_unavailable, until};
 use crate::postgres_server::Server;
 use crate::proxy::{Cut, Proxy};
 use crate::worker::{approve, claim, creation, next, order, parked, queued, started};
 
-async fn behind_proxy(cluster: &Cluster<'_>, settings: Settings) -> (Proxy, Node) {
+async fn behind_proxy(cluster: &Cluster<'_>, settings: PostgresSettings) -> (Proxy, Node) {
     let proxy = Proxy::to(cluster.server.port).await;
     let node = cluster.node_at(&cluster.server.address_by_port(proxy.port), settings).await;
     (proxy, node)
 }
 
 #[tokio::test]
-async fn a_commit_whose_answer_was_lost_is_there_when_it_is_looked_for() {
+async fn a_commit_whose_answer_was_lost_is_stored() {
     let cluster = Cluster::new();
     let (proxy, node) = behind_proxy(&cluster, cluster.settings()).await;
     let mut worker = started(&node.world, "thr", "run").await;
@@ -30,7 +30,7 @@ async fn a_commit_whose_answer_was_lost_is_there_when_it_is_looked_for() {
     let lost = node.world.store.append(&worker.lease, append.clone()).await;
     assert!(is_unavailable(&lost, ""), "{lost:?}");
     assert!(node.world.store.metrics().failures.unavailable >= 1, "it is counted");
-    assert!(proxy.has_sprung());
+    assert!(proxy.has_triggered());
     let loaded = node.world.store.load(&worker.lease).await.unwrap();
     assert_eq!(loaded.control.seq, seq);
     let stored =
@@ -70,13 +70,13 @@ async fn a_read_whose_answer_was_lost_is_asked_again() {
     queued(&node.world, "thr", "run_that_is_read").await;
     proxy.set("run_that_is_read", Cut::After);
     node.world.run("run_that_is_read").await;
-    assert!(proxy.has_sprung());
+    assert!(proxy.has_triggered());
 }
 
 #[tokio::test]
-async fn a_claim_whose_answer_was_lost_is_let_go_by_the_node_itself() {
+async fn a_claim_whose_answer_was_lost_is_released_by_its_node() {
     let cluster = Cluster::new();
-    let settings = Settings {
+    let settings = PostgresSettings {
         answer_timeout: Duration::from_secs(3),
         renew_every: Duration::from_millis(100),
         ..cluster.settings()
@@ -93,9 +93,9 @@ async fn a_claim_whose_answer_was_lost_is_let_go_by_the_node_itself() {
 }
 
 #[tokio::test]
-async fn a_creation_whose_answer_was_lost_is_let_go_by_the_node_itself() {
+async fn a_creation_whose_answer_was_lost_is_released_by_its_node() {
     let cluster = Cluster::new();
-    let settings = Settings {
+    let settings = PostgresSettings {
         answer_timeout: Duration::from_secs(3),
         renew_every: Duration::from_millis(100),
         ..cluster.settings()
@@ -114,7 +114,7 @@ async fn a_creation_whose_answer_was_lost_is_let_go_by_the_node_itself() {
 #[tokio::test]
 async fn a_statement_that_takes_too_long_is_given_up_and_nothing_is_stored() {
     let cluster = Cluster::new();
-    let settings = Settings { statement_timeout: Duration::from_millis(500), ..cluster.settings() };
+    let settings = PostgresSettings { statement_timeout: Duration::from_millis(500), ..cluster.settings() };
     let node = cluster.node_with(settings).await;
     let mut worker = started(&node.world, "thr", "run").await;
     worker.asks(&[("a", "transfer")]);
@@ -128,13 +128,13 @@ async fn a_statement_that_takes_too_long_is_given_up_and_nothing_is_stored() {
 }
 
 #[tokio::test]
-async fn whoever_finds_no_connection_is_refused_within_the_time_that_is_said() {
+async fn a_request_without_a_free_connection_is_refused_within_the_configured_time() {
     let cluster = Cluster::new();
-    let settings = Settings {
+    let settings = PostgresSettings {
         connection_count_max: 1,
         connection_wait_max: Duration::from_millis(300),
-        statement_timeout: PATIENCE,
-        answer_timeout: PATIENCE,
+        statement_timeout: TEST_TIMEOUT,
+        answer_timeout: TEST_TIMEOUT,
         ..cluster.settings()
     };
     let node = cluster.node_with(settings).await;
@@ -183,12 +183,12 @@ async fn a_server_that_went_down_at_once_and_came_back_has_everything_that_was_a
     assert!(is_unavailable(&refused, ""), "{refused:?}");
     server.control(&["start"]);
     assert_eq!(node.world.run("run").await, shown);
-    node.world.tell("waits", item).await;
+    node.world.submit_accepted("waits", item).await;
     assert!(node.world.store.may_send(&worker.lease), "nobody has taken anything over");
     worker.accept(Item::Decision(worker.decision("a", None, approve())));
     worker.commit(&node.world).await.unwrap();
     // Its pulse has a connection again: it rings for what can be claimed.
-    node.hears(|ring| *ring == Notification::Ready).await;
+    node.receives(|ring| *ring == Notification::Ready).await;
     assert_eq!(next(&node.world, 10).await, ["waits"]);
 }
 
@@ -204,9 +204,9 @@ const LATE: &str = "
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_commit_that_comes_in_late_is_waited_for_and_its_worker_keeps_the_run() {
     let cluster = Cluster::new();
-    let settings = Settings {
+    let settings = PostgresSettings {
         answer_timeout: Duration::from_secs(3),
-        statement_timeout: PATIENCE,
+        statement_timeout: TEST_TIMEOUT,
         ..cluster.settings()
     };
     let node = cluster.node_with(settings).await;

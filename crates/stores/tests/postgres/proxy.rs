@@ -16,7 +16,7 @@ pub(crate) enum Cut {
     /// It arrives and is answered; the answer does not arrive, and the connection is gone.
     After,
     /// Nothing that the server says arrives any more; the connection stays.
-    Deaf,
+    Silence,
 }
 
 #[derive(Clone, Debug)]
@@ -58,7 +58,7 @@ impl Proxy {
         self.swallows.store(true, Ordering::SeqCst);
     }
 
-    pub(crate) fn has_sprung(&self) -> bool {
+    pub(crate) fn has_triggered(&self) -> bool {
         self.trap.lock().unwrap().is_none()
     }
 }
@@ -66,22 +66,22 @@ impl Proxy {
 fn carry(client: TcpStream, server: TcpStream, trap: Arc<Mutex<Option<Trap>>>, swallows: Arc<AtomicBool>) {
     let (from_client, to_client) = client.into_split();
     let (from_server, to_server) = server.into_split();
-    let (sprung, springs) = watch::channel(None);
-    tokio::spawn(questions(from_client, to_server, trap, sprung));
-    tokio::spawn(answers(from_server, to_client, springs, swallows));
+    let (triggered, trigger_seen) = watch::channel(None);
+    tokio::spawn(questions(from_client, to_server, trap, triggered));
+    tokio::spawn(answers(from_server, to_client, trigger_seen, swallows));
 }
 
 async fn questions(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
     trap: Arc<Mutex<Option<Trap>>>,
-    sprung: watch::Sender<Option<Cut>>,
+    triggered: watch::Sender<Option<Cut>>,
 ) {
     let mut buffer = vec![0; 1 << 20];
     while let Ok(count @ 1..) = from.read(&mut buffer).await {
-        let cut = spring(&trap, &buffer[..count]);
+        let cut = trigger(&trap, &buffer[..count]);
         if cut.is_some() {
-            sprung.send_replace(cut);
+            triggered.send_replace(cut);
         }
         if cut == Some(Cut::Before) || to.write_all(&buffer[..count]).await.is_err() {
             return;
@@ -92,19 +92,19 @@ async fn questions(
 async fn answers(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
-    springs: watch::Receiver<Option<Cut>>,
+    trigger_seen: watch::Receiver<Option<Cut>>,
     swallows: Arc<AtomicBool>,
 ) {
     let mut messages = Messages::default();
     let mut buffer = vec![0; 1 << 20];
     while let Ok(count @ 1..) = from.read(&mut buffer).await {
-        match *springs.borrow() {
+        match *trigger_seen.borrow() {
             None => {}
             Some(Cut::Before | Cut::After) => return,
-            Some(Cut::Deaf) => continue,
+            Some(Cut::Silence) => continue,
         }
-        let told = messages.told(&buffer[..count], swallows.load(Ordering::SeqCst));
-        if to.write_all(&told).await.is_err() {
+        let forwarded = messages.take_whole(&buffer[..count], swallows.load(Ordering::SeqCst));
+        if to.write_all(&forwarded).await.is_err() {
             return;
         }
     }
@@ -121,12 +121,12 @@ impl Messages {
     const NOTIFICATION: u8 = b'A';
 
     /// All whole messages so far, without notifications if they are swallowed.
-    fn told(&mut self, said: &[u8], swallows: bool) -> Vec<u8> {
+    fn take_whole(&mut self, said: &[u8], swallows: bool) -> Vec<u8> {
         self.rest.extend_from_slice(said);
-        let mut told = Vec::new();
+        let mut forwarded = Vec::new();
         // Whether it encrypts is answered with one letter.
         if !std::mem::replace(&mut self.has_begun, true) && self.rest.first() == Some(&b'N') {
-            told.push(self.rest.remove(0));
+            forwarded.push(self.rest.remove(0));
         }
         while let Some(length) = self.rest.get(1..5) {
             let length = u32::from_be_bytes(length.try_into().expect("four bytes")) as usize + 1;
@@ -135,14 +135,14 @@ impl Messages {
             }
             let message: Vec<u8> = self.rest.drain(..length).collect();
             if !swallows || message[0] != Self::NOTIFICATION {
-                told.extend(message);
+                forwarded.extend(message);
             }
         }
-        told
+        forwarded
     }
 }
 
-fn spring(trap: &Mutex<Option<Trap>>, said: &[u8]) -> Option<Cut> {
+fn trigger(trap: &Mutex<Option<Trap>>, said: &[u8]) -> Option<Cut> {
     let mut trap = trap.lock().unwrap();
     let Trap { word, cut } = trap.clone()?;
     if !said.windows(word.len()).any(|part| part == word) {

@@ -10,20 +10,20 @@ use machine::policy::OnBusy;
 use machine::suspension::Held;
 use stores::Pruned;
 use stores::postgres::upkeep::Upkeep;
-use stores::postgres::{OpenFailed, Settings};
+use stores::postgres::{PostgresOpenError, PostgresSettings};
 use tokio_postgres::Client;
 
 use crate::fixture::World;
 use crate::nodes::{Cluster, Node};
-use crate::worker::{Worker, bringing, claim, enqueued, order, parked, queued, started};
+use crate::worker::{Worker, claim, creation_with_inline_agent, enqueued, order, parked, queued, started};
 
-struct Kept {
+struct RetentionFixture {
     cluster: Cluster<'static>,
     node: Node,
     upkeep: Upkeep,
 }
 
-impl Kept {
+impl RetentionFixture {
     async fn new() -> Self {
         let cluster = Cluster::new();
         let node = cluster.node().await;
@@ -41,7 +41,7 @@ impl Kept {
     }
 
     async fn end(&self, worker: &mut Worker) {
-        worker.says("done");
+        worker.finish_with("done");
         worker.commit(self.world()).await.unwrap();
     }
 
@@ -78,53 +78,58 @@ async fn child(world: &World, parent: &Worker, call: &str) -> Worker {
     };
     let mut child = claim(world, id.as_str()).await.expect("the child is there");
     child.take_over();
-    child.say(&Input::Start { after: None });
+    child.apply_input(&Input::Start { after: None });
     child.commit(world).await.unwrap();
     child
 }
 
 #[tokio::test]
 async fn threads_whose_runs_ended_long_ago_go_and_all_others_stay() {
-    let kept = Kept::new().await;
-    kept.ended("thr_old", "old_1").await;
-    kept.ended("thr_old", "old_2").await;
-    kept.ended("thr_waits", "ended").await;
-    parked(kept.world(), "thr_waits", "waits", "transfer").await;
-    kept.ended("thr_runs", "ended_too").await;
-    started(kept.world(), "thr_runs", "runs").await;
-    enqueued(kept.world(), "thr_runs", "behind").await;
-    queued(kept.world(), "thr_queued", "queued").await;
-    kept.node.store.put_thread(&kept.world().tenant, &"thr_empty".into(), &"mine".into()).await.unwrap();
-    kept.world().clock.advance(1_000);
-    let cutoff = kept.world().clock.now();
-    kept.ended("thr_young", "young").await;
-    let mut sweep = kept.upkeep.sweep(cutoff, 10);
+    let fixture = RetentionFixture::new().await;
+    fixture.ended("thr_old", "old_1").await;
+    fixture.ended("thr_old", "old_2").await;
+    fixture.ended("thr_waits", "ended").await;
+    parked(fixture.world(), "thr_waits", "waits", "transfer").await;
+    fixture.ended("thr_runs", "ended_too").await;
+    started(fixture.world(), "thr_runs", "runs").await;
+    enqueued(fixture.world(), "thr_runs", "behind").await;
+    queued(fixture.world(), "thr_queued", "queued").await;
+    fixture
+        .node
+        .store
+        .put_thread(&fixture.world().tenant, &"thr_empty".into(), &"mine".into())
+        .await
+        .unwrap();
+    fixture.world().clock.advance(1_000);
+    let cutoff = fixture.world().clock.now();
+    fixture.ended("thr_young", "young").await;
+    let mut sweep = fixture.upkeep.sweep(cutoff, 10);
     let pruned = sweep.next().await.unwrap().expect("a batch");
     assert_eq!((pruned.threads, pruned.runs), (1, 2));
     assert_eq!(sweep.next().await.unwrap(), None);
-    assert!(!kept.has("thr_old").await);
+    assert!(!fixture.has("thr_old").await);
     for thread in ["thr_waits", "thr_runs", "thr_queued", "thr_empty", "thr_young"] {
-        assert!(kept.has(thread).await, "{thread}");
+        assert!(fixture.has(thread).await, "{thread}");
     }
 }
 
 #[tokio::test]
-async fn nothing_is_left_of_what_went() {
-    let kept = Kept::new().await;
+async fn a_pruned_thread_leaves_no_rows() {
+    let fixture = RetentionFixture::new().await;
     for index in 0..5 {
-        kept.ended(&format!("thr_{index}"), &format!("run_{index}")).await;
+        fixture.ended(&format!("thr_{index}"), &format!("run_{index}")).await;
     }
-    let before = kept.upkeep.size().await.unwrap();
+    let before = fixture.upkeep.size().await.unwrap();
     assert_eq!(before.runs, 5);
     assert!(before.events >= 5 && before.control_bytes > 0 && before.bytes_per_run() > Some(0));
     let names: Vec<&str> = before.tables.iter().map(|table| table.name.as_str()).collect();
     assert!(names.contains(&"commits") && !names.contains(&"commits_0"), "{names:?}");
-    kept.world().clock.advance(1);
-    assert_eq!(kept.swept(2).await, [2, 2, 1]);
-    assert_eq!(kept.swept(2).await, [0; 0]);
-    let after = kept.upkeep.size().await.unwrap();
+    fixture.world().clock.advance(1);
+    assert_eq!(fixture.swept(2).await, [2, 2, 1]);
+    assert_eq!(fixture.swept(2).await, [0; 0]);
+    let after = fixture.upkeep.size().await.unwrap();
     assert_eq!((after.runs, after.events), (0, 0));
-    let client = kept.cluster.client().await;
+    let client = fixture.cluster.client().await;
     for table in ["threads", "runs", "commits", "messages", "call_ids", "inbox", "suspensions", "decisions"] {
         let count = client.query_one(&format!("SELECT count(*) FROM {table}"), &[]).await.unwrap();
         assert_eq!(count.get::<_, i64>(0), 0, "{table}");
@@ -133,36 +138,36 @@ async fn nothing_is_left_of_what_went() {
 
 #[tokio::test]
 async fn what_came_with_a_message_goes_with_its_thread() {
-    let kept = Kept::new().await;
-    kept.node.store.put_revision(&Digest::sha256(b"configured words"), "configured words").await.unwrap();
+    let fixture = RetentionFixture::new().await;
+    fixture.node.store.put_revision(&Digest::sha256(b"configured words"), "configured words").await.unwrap();
     let mut workers = Vec::new();
     for name in ["deleted", "pruned", "held"] {
         let order = order(&format!("thr_{name}"), name);
         let words = format!("the words of {name}");
-        let create = bringing(kept.world(), order, OnBusy::Reject, true, &words).await;
-        workers.push(Worker::created(kept.world(), create).await);
+        let create = creation_with_inline_agent(fixture.world(), order, OnBusy::Reject, true, &words).await;
+        workers.push(Worker::created(fixture.world(), create).await);
     }
     let mut held = workers.pop().unwrap();
     for worker in &mut workers {
-        kept.end(worker).await;
+        fixture.end(worker).await;
     }
     let found =
-        async |name: &str| tables_with(&kept.cluster.client().await, &format!("words of {name}")).await;
+        async |name: &str| tables_with(&fixture.cluster.client().await, &format!("words of {name}")).await;
     for name in ["deleted", "pruned", "held"] {
         assert_eq!(found(name).await, ["brought"], "{name}");
     }
-    kept.node.store.delete_thread(&kept.world().tenant, &"thr_deleted".into()).await.unwrap();
+    fixture.node.store.delete_thread(&fixture.world().tenant, &"thr_deleted".into()).await.unwrap();
     assert_eq!(found("deleted").await, [""; 0]);
     assert_eq!(found("pruned").await, ["brought"]);
-    kept.world().clock.advance(1);
-    assert_eq!(kept.swept(10).await, [1]);
+    fixture.world().clock.advance(1);
+    assert_eq!(fixture.swept(10).await, [1]);
     assert_eq!(found("pruned").await, [""; 0]);
     assert_eq!(found("held").await, ["brought"], "its run has not ended");
-    kept.end(&mut held).await;
-    kept.world().clock.advance(1);
-    assert_eq!(kept.swept(10).await, [1]);
+    fixture.end(&mut held).await;
+    fixture.world().clock.advance(1);
+    assert_eq!(fixture.swept(10).await, [1]);
     assert_eq!(
-        tables_with(&kept.cluster.client().await, "words").await,
+        tables_with(&fixture.cluster.client().await, "words").await,
         ["revisions"],
         "configured ones stay"
     );
@@ -184,84 +189,85 @@ async fn tables_with(client: &Client, words: &str) -> Vec<String> {
 
 #[tokio::test]
 async fn a_family_goes_together_when_all_of_it_has_ended() {
-    let kept = Kept::new().await;
-    let mut parent = started(kept.world(), "thr_parent", "parent").await;
+    let fixture = RetentionFixture::new().await;
+    let mut parent = started(fixture.world(), "thr_parent", "parent").await;
     parent.asks(&[("delegate", "researcher")]);
-    parent.commit(kept.world()).await.unwrap();
-    let mut middle = child(kept.world(), &parent, "delegate").await;
+    parent.commit(fixture.world()).await.unwrap();
+    let mut middle = child(fixture.world(), &parent, "delegate").await;
     middle.asks(&[("deeper", "researcher")]);
-    middle.commit(kept.world()).await.unwrap();
-    let mut last = child(kept.world(), &middle, "deeper").await;
+    middle.commit(fixture.world()).await.unwrap();
+    let mut last = child(fixture.world(), &middle, "deeper").await;
     // An interrupt waits for nobody: the parent ends, and its children hear of it later.
-    parent.say(&Input::Interrupt { cause: InterruptCause::Person("bob".into()) });
-    parent.commit(kept.world()).await.unwrap();
-    kept.world().clock.advance(1_000);
-    assert_eq!(kept.swept(10).await, [0; 0], "its children are under way");
-    kept.end(&mut last).await;
-    kept.world().clock.advance(1_000);
-    assert_eq!(kept.swept(10).await, [0; 0], "one of them is");
-    middle.reload(kept.world()).await;
+    parent.apply_input(&Input::Interrupt { cause: InterruptCause::Person("bob".into()) });
+    parent.commit(fixture.world()).await.unwrap();
+    fixture.world().clock.advance(1_000);
+    assert_eq!(fixture.swept(10).await, [0; 0], "its children are under way");
+    fixture.end(&mut last).await;
+    fixture.world().clock.advance(1_000);
+    assert_eq!(fixture.swept(10).await, [0; 0], "one of them is");
+    middle.reload(fixture.world()).await;
     middle.drain();
-    middle.commit(kept.world()).await.unwrap();
+    middle.commit(fixture.world()).await.unwrap();
     assert!(middle.run.control.ended().is_some());
-    kept.world().clock.advance(1);
-    assert_eq!(kept.swept(10).await, [3]);
+    fixture.world().clock.advance(1);
+    assert_eq!(fixture.swept(10).await, [3]);
 }
 
 #[tokio::test]
-async fn a_thread_that_somebody_is_about_to_change_stays() {
-    let kept = Kept::new().await;
-    kept.ended("thr_a", "a").await;
-    kept.ended("thr_b", "b").await;
-    kept.world().clock.advance(1);
-    let mut client = kept.cluster.client().await;
+async fn a_locked_thread_stays() {
+    let fixture = RetentionFixture::new().await;
+    fixture.ended("thr_a", "a").await;
+    fixture.ended("thr_b", "b").await;
+    fixture.world().clock.advance(1);
+    let mut client = fixture.cluster.client().await;
     let change = client.transaction().await.unwrap();
     change.execute("SELECT 1 FROM threads WHERE id = 'thr_a' FOR NO KEY UPDATE", &[]).await.unwrap();
-    let mut sweep = kept.upkeep.sweep(kept.world().clock.now(), 10);
+    let mut sweep = fixture.upkeep.sweep(fixture.world().clock.now(), 10);
     assert_eq!(sweep.next().await.unwrap().map(|pruned| pruned.threads), Some(1));
-    assert!(kept.has("thr_a").await && !kept.has("thr_b").await);
+    assert!(fixture.has("thr_a").await && !fixture.has("thr_b").await);
     change.commit().await.unwrap();
-    assert_eq!(kept.swept(10).await, [1]);
+    assert_eq!(fixture.swept(10).await, [1]);
 }
 
 #[tokio::test]
-async fn whoever_looks_after_a_store_makes_none() {
+async fn upkeep_creates_no_store() {
     let cluster = Cluster::new();
     let failed = Upkeep::open(&cluster.server.address(), cluster.settings()).await;
-    assert!(matches!(failed, Err(OpenFailed::NoStore { schema }) if schema == cluster.schema));
+    assert!(matches!(failed, Err(PostgresOpenError::NoStore { schema }) if schema == cluster.schema));
     let _node = cluster.node().await;
     let client = cluster.client().await;
     client.batch_execute("DELETE FROM migrations WHERE version > 1").await.unwrap();
     let failed = Upkeep::open(&cluster.server.address(), cluster.settings()).await;
-    assert!(matches!(failed, Err(OpenFailed::Older { found: 1, .. })), "{failed:?}");
+    assert!(matches!(failed, Err(PostgresOpenError::Older { found: 1, .. })), "{failed:?}");
     client.batch_execute("INSERT INTO migrations VALUES (1000, now())").await.unwrap();
     let failed = Upkeep::open(&cluster.server.address(), cluster.settings()).await;
-    assert!(matches!(failed, Err(OpenFailed::Newer { found: 1000, .. })), "{failed:?}");
+    assert!(matches!(failed, Err(PostgresOpenError::Newer { found: 1000, .. })), "{failed:?}");
 }
 
 #[tokio::test]
-async fn a_family_that_cannot_be_deleted_keeps_no_other_from_going() {
-    let kept = Kept::new().await;
+async fn a_family_that_cannot_be_deleted_blocks_no_other() {
+    let fixture = RetentionFixture::new().await;
     for index in 0..5 {
-        kept.ended(&format!("thr_{index}"), &format!("run_{index}")).await;
+        fixture.ended(&format!("thr_{index}"), &format!("run_{index}")).await;
     }
-    kept.world().clock.advance(1);
+    fixture.world().clock.advance(1);
     let slow = "CREATE FUNCTION dawdle() RETURNS trigger LANGUAGE plpgsql AS $$
         BEGIN
             IF OLD.id IN ('run_1', 'run_3') THEN PERFORM pg_sleep(60); END IF;
             RETURN OLD;
         END $$;
         CREATE TRIGGER dawdle BEFORE DELETE ON runs FOR EACH ROW EXECUTE FUNCTION dawdle()";
-    let client = kept.cluster.client().await;
+    let client = fixture.cluster.client().await;
     client.batch_execute(slow).await.unwrap();
-    let settings = Settings { statement_timeout: Duration::from_millis(300), ..kept.cluster.settings() };
-    let upkeep = Upkeep::open(&kept.cluster.server.address(), settings).await.expect("it opens");
-    let mut sweep = upkeep.sweep(kept.world().clock.now(), 10);
+    let settings =
+        PostgresSettings { statement_timeout: Duration::from_millis(300), ..fixture.cluster.settings() };
+    let upkeep = Upkeep::open(&fixture.cluster.server.address(), settings).await.expect("it opens");
+    let mut sweep = upkeep.sweep(fixture.world().clock.now(), 10);
     let mut pruned = Pruned::default();
     while let Some(batch) = sweep.next().await.unwrap() {
         pruned = pruned.plus(batch);
     }
-    assert_eq!((pruned.threads, sweep.looked_at()), (3, 5));
+    assert_eq!((pruned.threads, sweep.threads_examined()), (3, 5));
     assert_eq!(sweep.stuck().count, 2);
     let names: Vec<(&str, &str)> =
         sweep.stuck().threads.iter().map(|thread| (thread.tenant.as_str(), thread.id.as_str())).collect();
@@ -272,5 +278,5 @@ async fn a_family_that_cannot_be_deleted_keeps_no_other_from_going() {
         "{why}"
     );
     client.batch_execute("DROP TRIGGER dawdle ON runs").await.unwrap();
-    assert_eq!(kept.swept(10).await, [2], "they go once they can");
+    assert_eq!(fixture.swept(10).await, [2], "they go once they can");
 }

@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 
-use stores::postgres::{OpenFailed, PostgresStore, Settings};
+use stores::postgres::{PostgresOpenError, PostgresSettings, PostgresStore};
 
 use crate::nodes::{Cluster, until};
 use crate::postgres_server::{Server, server};
@@ -25,8 +25,8 @@ fn authority(name: &str) -> String {
     format!("sslrootcert={}", encrypting().authority(name).display())
 }
 
-async fn open(address: &str, cluster: &Cluster<'_>) -> Result<PostgresStore, OpenFailed> {
-    let settings = Settings { schema: cluster.schema.clone(), ..Settings::default() };
+async fn open(address: &str, cluster: &Cluster<'_>) -> Result<PostgresStore, PostgresOpenError> {
+    let settings = PostgresSettings { schema: cluster.schema.clone(), ..PostgresSettings::default() };
     PostgresStore::open_with(address, settings).await
 }
 
@@ -116,9 +116,9 @@ async fn an_address_that_asks_for_something_else_is_refused_before_anything_is_s
     let cluster = Cluster::on(server());
     for asks in ["sslmode=allow", "sslmode=verify", "sslmode=verify-full&sslcert=mine.crt"] {
         let failed = open(&url(server(), "localhost", "tls_other", asks), &cluster).await;
-        assert!(matches!(failed, Err(OpenFailed::Address(_))), "{asks}: {failed:?}");
+        assert!(matches!(failed, Err(PostgresOpenError::Address(_))), "{asks}: {failed:?}");
     }
     let address = url(server(), "localhost", "tls_no_file", "sslmode=verify-full&sslrootcert=/none");
     let failed = open(&address, &cluster).await;
-    assert!(matches!(failed, Err(OpenFailed::Certificates(why)) if why.contains("/none")));
+    assert!(matches!(failed, Err(PostgresOpenError::Certificates(why)) if why.contains("/none")));
 }

@@ -2,7 +2,7 @@
 
 use crate::disk::{Image, Part};
 use crate::recording::Recording;
-use crate::survivors::{Trial, assert_survives};
+use crate::recovery_check::{Trial, assert_recovers};
 
 const LOG_HEADER_BYTES: usize = 32;
 const FRAME_HEADER_BYTES: usize = 24;
@@ -39,7 +39,7 @@ async fn recorded() -> Recording {
     let recording = Recording::begin();
     recording.approved_run("first").await;
     recording.run_with_a_child("parent").await;
-    recording.crowd("crowd", 3, 1).await;
+    recording.concurrent_runs("crowd", 3, 1).await;
     recording.ends_of("crowd_01", "crowd_02").await;
     recording
 }
@@ -51,9 +51,9 @@ async fn a_log_that_ends_after_any_frame_holds_what_was_acknowledged_by_then() {
     let mut most = 0;
     for (index, end) in cuts.ends().enumerate() {
         let promised = recording.ledger.promised_by(end);
-        let trial = if index % 4 == 0 { Trial::GoOn } else { Trial::Read };
+        let trial = if index % 4 == 0 { Trial::Resume } else { Trial::Read };
         let image = cuts.with_log(cuts.log()[..end].to_vec());
-        assert_survives(&format!("cut at {end}"), &image, &account, promised, trial).await;
+        assert_recovers(&format!("cut at {end}"), &image, &account, promised, trial).await;
         most = promised;
     }
     assert_eq!(most, recording.ledger.promise_count(), "the last cut is behind everything");
@@ -72,7 +72,7 @@ async fn a_frame_that_is_torn_or_followed_by_garbage_costs_nothing_that_was_ackn
         let variants = [("torn", torn), ("garbage", [log, &garbage].concat())];
         let (what, bytes) = variants.into_iter().nth(index % 2).expect("one of two");
         let context = format!("{what} behind {end}");
-        assert_survives(&context, &cuts.with_log(bytes), &account, promised, Trial::Read).await;
+        assert_recovers(&context, &cuts.with_log(bytes), &account, promised, Trial::Read).await;
     }
 }
 
@@ -86,6 +86,6 @@ async fn a_byte_that_flipped_in_the_log_ends_it_there_and_leaves_no_half_of_a_co
         // A disk that lies about what it synced: what stands before the byte is still there.
         let promised = recording.ledger.promised_by(end - cuts.frame_bytes);
         let context = format!("a flipped byte before {end}");
-        assert_survives(&context, &cuts.with_log(log), &account, promised, Trial::Read).await;
+        assert_recovers(&context, &cuts.with_log(log), &account, promised, Trial::Read).await;
     }
 }

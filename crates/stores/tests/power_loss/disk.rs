@@ -136,7 +136,7 @@ impl Disk {
         self.state().faults = Some(Box::new(faults));
     }
 
-    pub(crate) fn work_again(&self) {
+    pub(crate) fn stop_failing(&self) {
         self.state().faults = None;
     }
 
@@ -151,7 +151,7 @@ impl Disk {
 
     /// The process is gone and the machine is not: the system still shows everything that was written, and this disk
     /// goes on where the other one stands.
-    pub(crate) fn go_on_with(&self, ops: Vec<Op>) {
+    pub(crate) fn continue_with(&self, ops: Vec<Op>) {
         self.state().ops = ops;
     }
 }
@@ -172,7 +172,7 @@ const SECTOR: usize = 512;
 
 /// What is on the disk after so many operations.
 #[derive(Clone, Default)]
-pub(crate) struct Platter {
+pub(crate) struct DiskState {
     synced: BTreeMap<Part, Vec<u8>>,
     pending: BTreeMap<Part, Vec<Op>>,
     /// Promises that were made by now.
@@ -183,8 +183,8 @@ pub(crate) struct Platter {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Image(BTreeMap<Part, Vec<u8>>);
 
-impl Platter {
-    pub(crate) fn hear(&mut self, op: &Op) {
+impl DiskState {
+    pub(crate) fn record_op(&mut self, op: &Op) {
         match op {
             Op::Write { part, .. } | Op::Truncate { part, .. } | Op::Delete { part } => {
                 self.pending.entry(*part).or_default().push(op.clone());

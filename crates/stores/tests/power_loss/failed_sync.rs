@@ -4,29 +4,29 @@
 use std::sync::{Arc, Mutex};
 
 use engine::store::{StoreError, StoreFailure};
-use stores::sqlite::{Settings, SqliteStore};
+use stores::sqlite::{SqliteSettings, SqliteStore};
 
-use crate::disk::{Disk, Image, Outcome, Part, Platter, Request};
+use crate::disk::{Disk, DiskState, Image, Outcome, Part, Request};
 use crate::fixture::{Clock, World};
 use crate::recording::{Recording, one_run, one_run_with_a_long_message};
+use crate::recovery_check::{Trial, assert_recovers, resume_all};
 use crate::sqlite_fixture::Folder;
-use crate::survivors::{Trial, assert_survives, go_on};
 use crate::unsynced::fates;
 
 /// What a store told its process before it would have ended it.
 #[derive(Clone, Default)]
-struct LastWords(Arc<Mutex<Vec<String>>>);
+struct FatalMessages(Arc<Mutex<Vec<String>>>);
 
-impl LastWords {
-    fn said(&self) -> Vec<String> {
+impl FatalMessages {
+    fn messages(&self) -> Vec<String> {
         self.0.lock().unwrap().clone()
     }
 }
 
 /// On the thread of whoever asks, with last words in place of an end.
-fn open(folder: &Folder, clock: &Clock, last_words: &LastWords) -> World {
-    let (store_clock, said) = (clock.clone(), last_words.clone());
-    let settings = Settings {
+fn open(folder: &Folder, clock: &Clock, fatal_messages: &FatalMessages) -> World {
+    let (store_clock, said) = (clock.clone(), fatal_messages.clone());
+    let settings = SqliteSettings {
         clock: Some(Arc::new(move || store_clock.now())),
         on_fatal: Some(Arc::new(move |why| said.0.lock().unwrap().push(why.to_owned()))),
         inline: true,
@@ -35,32 +35,32 @@ fn open(folder: &Folder, clock: &Clock, last_words: &LastWords) -> World {
 }
 
 /// The process ends, another one opens the file and goes on, and then the power is lost.
-async fn die_go_on_and_lose_power(context: &str, before: &Recording) {
+async fn restart_and_lose_power(context: &str, before: &Recording) {
     let (folder, clock) = (Folder::new(), Clock::new());
     let disk = Disk::under(&folder.file());
     // The system shows the second process what the first one wrote, synced or not.
     Image::of(&before.folder.file()).write_to(&folder.file());
-    disk.go_on_with(before.disk.ops());
+    disk.continue_with(before.disk.ops());
     let ledger = before.ledger.on(disk.clone(), &folder.file());
-    let world = open(&folder, &clock, &LastWords::default());
+    let world = open(&folder, &clock, &FatalMessages::default());
     one_run(&ledger, &world, "after").await.unwrap();
     let account = ledger.close(&world).await;
-    let mut platter = Platter::default();
-    disk.ops().iter().for_each(|op| platter.hear(op));
-    assert_eq!(platter.promised, ledger.promise_count());
+    let mut disk_state = DiskState::default();
+    disk.ops().iter().for_each(|op| disk_state.record_op(op));
+    assert_eq!(disk_state.promised, ledger.promise_count());
     for (main, log) in fates(1) {
-        let image = platter.image(main, log);
-        assert_survives(context, &image, &account, platter.promised, Trial::GoOn).await;
+        let image = disk_state.image(main, log);
+        assert_recovers(context, &image, &account, disk_state.promised, Trial::Resume).await;
     }
-    account.assert_kept(&world, platter.promised).await;
-    go_on(&world).await;
+    account.assert_kept(&world, disk_state.promised).await;
+    resume_all(&world).await;
 }
 
 #[tokio::test]
 async fn whichever_sync_of_the_log_fails_nothing_acknowledged_is_lost() {
     for number in 1.. {
-        let last_words = LastWords::default();
-        let recording = Recording::on(|folder, clock| open(folder, clock, &last_words));
+        let fatal_messages = FatalMessages::default();
+        let recording = Recording::on(|folder, clock| open(folder, clock, &fatal_messages));
         let mut syncs = 0;
         recording.disk.fail(move |request| {
             syncs += u32::from(request == Request::Sync { part: Part::Log });
@@ -73,24 +73,24 @@ async fn whichever_sync_of_the_log_fails_nothing_acknowledged_is_lost() {
         }
         let Err(refused) = told else {
             assert!(number > 10, "only {number} syncs");
-            assert!(last_words.said().is_empty());
+            assert!(fatal_messages.messages().is_empty());
             return;
         };
         let context = format!("sync {number} failed");
         assert!(matches!(refused, StoreError::Failed(StoreFailure::Unavailable(_))), "{context}: {refused}");
-        assert_eq!(last_words.said().len(), 1, "{context}: {:?}", last_words.said());
-        recording.disk.work_again();
+        assert_eq!(fatal_messages.messages().len(), 1, "{context}: {:?}", fatal_messages.messages());
+        recording.disk.stop_failing();
         // A process that cannot be ended writes no more, though the disk works again.
         let refused = one_run(ledger, world, "third").await.unwrap_err();
         assert!(refused.to_string().contains("must be opened again"), "{context}: {refused}");
-        die_go_on_and_lose_power(&context, &recording).await;
+        restart_and_lose_power(&context, &recording).await;
     }
 }
 
 #[tokio::test]
 async fn a_sync_of_the_file_that_fails_during_a_checkpoint_loses_nothing() {
-    let last_words = LastWords::default();
-    let recording = Recording::on(|folder, clock| open(folder, clock, &last_words));
+    let fatal_messages = FatalMessages::default();
+    let recording = Recording::on(|folder, clock| open(folder, clock, &fatal_messages));
     recording.disk.fail(|request| match request {
         Request::Sync { part: Part::Main } => Outcome::Fails,
         _ => Outcome::Done,
@@ -101,7 +101,7 @@ async fn a_sync_of_the_file_that_fails_during_a_checkpoint_loses_nothing() {
         stored += 1;
         assert!(stored < 200, "nobody hears of a checkpoint that failed");
     }
-    assert_eq!(last_words.said().len(), 1, "{:?}", last_words.said());
-    recording.disk.work_again();
-    die_go_on_and_lose_power("a checkpoint failed", &recording).await;
+    assert_eq!(fatal_messages.messages().len(), 1, "{:?}", fatal_messages.messages());
+    recording.disk.stop_failing();
+    restart_and_lose_power("a checkpoint failed", &recording).await;
 }

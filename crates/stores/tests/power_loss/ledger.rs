@@ -133,7 +133,7 @@ impl Ledger {
         self.promised(Promise::Log { run, seq });
         let (inbox, holds_thread, begins_after) = (Vec::new(), true, None);
         let loaded = Loaded { control, inbox, version, holds_thread, begins_after };
-        Ok(Worker::of(world, Claimed { lease, loaded: Ok(loaded), doubt_at: world.clock.now() }))
+        Ok(Worker::from_claim(world, Claimed { lease, loaded: Ok(loaded), doubt_at: world.clock.now() }))
     }
 
     pub(crate) async fn submit(&self, world: &World, run: &RunId, item: Item) -> Result<(), StoreError> {

@@ -21,10 +21,10 @@ mod fixture;
 #[allow(dead_code, reason = "the tests of a full disk use the rest")]
 mod ledger;
 mod recording;
+mod recovery_check;
 #[path = "../conformance/sqlite_fixture.rs"]
 #[allow(dead_code, reason = "the conformance suite uses all of it")]
 mod sqlite_fixture;
-mod survivors;
 mod unsynced;
 mod vfs;
 #[path = "../conformance/worker.rs"]

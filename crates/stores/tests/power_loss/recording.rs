@@ -87,7 +87,7 @@ impl Recording {
         self.ledger.submit(&self.world, &worker.lease.run, Item::Decision(decision)).await.unwrap();
         let mut worker = self.take_over(name).await;
         worker.succeeds(&held);
-        worker.says("paid");
+        worker.finish_with("paid");
         self.commit(&mut worker).await;
     }
 
@@ -100,19 +100,19 @@ impl Recording {
         let (run, seq) = (parent.lease.run.clone(), parent.run.control.seq);
         self.ledger.promised(Promise::Log { run, seq });
         let mut child = claim(&self.world, born[0].as_str()).await.unwrap();
-        child.say(&Input::Start { after: None });
+        child.apply_input(&Input::Start { after: None });
         self.commit(&mut child).await;
-        child.says("found it");
+        child.finish_with("found it");
         self.commit(&mut child).await;
         parent.reload(&self.world).await;
         parent.drain();
         self.commit(&mut parent).await;
-        parent.says("the child found it");
+        parent.finish_with("the child found it");
         self.commit(&mut parent).await;
     }
 
     /// Many at once, so that commits share a sync; each waits for a person in the end.
-    pub(crate) async fn crowd(&self, name: &str, count: usize, rounds: usize) {
+    pub(crate) async fn concurrent_runs(&self, name: &str, count: usize, rounds: usize) {
         let mut tasks = JoinSet::new();
         for index in 0..count {
             let (ledger, world) = (self.ledger.clone(), self.world.clone());
@@ -147,7 +147,7 @@ impl Recording {
             id: "d2".into(),
             decision: Box::new(no),
         });
-        worker.says("as you wish");
+        worker.finish_with("as you wish");
         self.commit(&mut worker).await;
         let interrupt = Item::Interrupt { cause: InterruptCause::Person("bob".into()) };
         self.ledger.submit(&self.world, &RunId::from(interrupted), interrupt).await.unwrap();
@@ -192,7 +192,7 @@ pub(crate) async fn one_run(ledger: &Ledger, world: &World, run: &str) -> Result
     worker.drain();
     ledger.commit(world, &mut worker).await?;
     worker.succeeds(&call);
-    worker.says("paid");
+    worker.finish_with("paid");
     ledger.commit(world, &mut worker).await
 }
 

@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
-use crate::disk::{Op, Part, Platter, Unsynced};
+use crate::disk::{DiskState, Op, Part, Unsynced};
 use crate::ledger::Account;
 use crate::recording::Recording;
-use crate::survivors::{Trial, assert_survives};
+use crate::recovery_check::{Trial, assert_recovers};
 
 /// From this size of the log on the store copies it into the file.
 const CHECKPOINT_PAGE_COUNT: usize = 1_024;
@@ -26,23 +26,27 @@ pub(crate) fn fates(moment: usize) -> [(Unsynced, Unsynced); 5] {
 }
 
 /// How many different images were looked at.
-async fn lose_power(ops: &[Op], account: &Account, is_looked_at: impl Fn(usize, &Platter) -> bool) -> usize {
-    let mut platter = Platter::default();
+async fn lose_power(
+    ops: &[Op],
+    account: &Account,
+    is_looked_at: impl Fn(usize, &DiskState) -> bool,
+) -> usize {
+    let mut disk_state = DiskState::default();
     let mut seen = BTreeSet::new();
     for (moment, op) in ops.iter().enumerate() {
-        platter.hear(op);
-        if !is_looked_at(moment, &platter) {
+        disk_state.record_op(op);
+        if !is_looked_at(moment, &disk_state) {
             continue;
         }
         for (main, log) in fates(moment) {
-            let image = platter.image(main, log);
+            let image = disk_state.image(main, log);
             let mut hasher = DefaultHasher::new();
-            (&image, platter.promised).hash(&mut hasher);
+            (&image, disk_state.promised).hash(&mut hasher);
             if seen.insert(hasher.finish()) {
                 // Each of them is read; to go on is tried with some.
-                let trial = if seen.len() % 8 == 1 { Trial::GoOn } else { Trial::Read };
+                let trial = if seen.len() % 8 == 1 { Trial::Resume } else { Trial::Read };
                 let context = format!("operation {moment}, unsynced pages {main:?}, unsynced log {log:?}");
-                assert_survives(&context, &image, account, platter.promised, trial).await;
+                assert_recovers(&context, &image, account, disk_state.promised, trial).await;
             }
         }
     }
@@ -54,7 +58,7 @@ async fn what_was_acknowledged_is_there_whenever_the_power_is_lost() {
     let recording = Recording::begin();
     recording.approved_run("first").await;
     recording.run_with_a_child("parent").await;
-    recording.crowd("crowd", 4, 1).await;
+    recording.concurrent_runs("crowd", 4, 1).await;
     let account = recording.account().await;
     let ops = recording.disk.ops();
     let images = lose_power(&ops, &account, |_, _| true).await;
@@ -62,9 +66,9 @@ async fn what_was_acknowledged_is_there_whenever_the_power_is_lost() {
 }
 
 #[tokio::test]
-async fn what_was_acknowledged_is_there_when_the_power_is_lost_while_the_log_is_copied_and_begun_anew() {
+async fn what_was_acknowledged_is_there_when_the_power_is_lost_while_the_log_is_copied_and_restarted() {
     let recording = Recording::begin();
-    recording.crowd("crowd", 4, 0).await;
+    recording.concurrent_runs("crowd", 4, 0).await;
     recording.checkpoint();
     recording.ends_of("crowd_01", "crowd_02").await;
     recording.checkpoint();
@@ -75,9 +79,10 @@ async fn what_was_acknowledged_is_there_when_the_power_is_lost_while_the_log_is_
     let ops = recording.disk.ops();
     // By the opening, over the part that each checkpoint has copied, and by the second opening.
     assert!(times_begun(&ops) >= 4, "the log was begun {} times", times_begun(&ops));
-    let images =
-        lose_power(&ops, &account, |moment, platter| platter.has_pending(Part::Main) || moment % 3 == 0)
-            .await;
+    let images = lose_power(&ops, &account, |moment, disk_state| {
+        disk_state.has_pending(Part::Main) || moment % 3 == 0
+    })
+    .await;
     assert!(images > ops.len() / 2, "{images} images of {} operations", ops.len());
 }
 
@@ -97,8 +102,8 @@ async fn what_was_acknowledged_is_there_when_the_power_is_lost_during_the_stores
     let account = recording.account().await;
     let ops = recording.disk.ops();
     assert_eq!(times_begun(&ops[copied..]), 1, "over the part that is copied");
-    let images = lose_power(&ops, &account, |moment, platter| {
-        let often = if platter.has_pending(Part::Main) { 61 } else { 797 };
+    let images = lose_power(&ops, &account, |moment, disk_state| {
+        let often = if disk_state.has_pending(Part::Main) { 61 } else { 797 };
         moment % often == 0 || (copied..copied + 40).contains(&moment)
     });
     assert!(images.await > 60);
@@ -114,12 +119,12 @@ async fn nothing_is_acknowledged_before_it_is_synced() {
     let recording = Recording::begin();
     recording.approved_run("first").await;
     recording.run_with_a_child("parent").await;
-    let (mut platter, mut promises) = (Platter::default(), 0);
+    let (mut disk_state, mut promises) = (DiskState::default(), 0);
     for op in recording.disk.ops() {
-        platter.hear(&op);
+        disk_state.record_op(&op);
         if matches!(op, Op::Acknowledged { .. }) {
             promises += 1;
-            assert!(!platter.has_pending(Part::Log), "promise {promises} rests on what is not synced");
+            assert!(!disk_state.has_pending(Part::Log), "promise {promises} rests on what is not synced");
         }
     }
     assert_eq!(promises, recording.ledger.promise_count());
@@ -130,7 +135,7 @@ async fn the_syncs_that_a_store_counts_are_those_that_the_disk_sees() {
     let recording = Recording::begin();
     let opened = recording.disk.ops().len();
     recording.approved_run("first").await;
-    recording.crowd("crowd", 24, 2).await;
+    recording.concurrent_runs("crowd", 24, 2).await;
     let ops = recording.disk.ops();
     let seen = ops[opened..].iter().filter(|op| matches!(op, Op::Sync { part: Part::Log })).count();
     assert_eq!(recording.world.store.metrics().syncs, seen as u64);

@@ -8,11 +8,11 @@ use std::sync::mpsc;
 use engine::callback::{CallbackKey, KeyRotation, KeysToRemove, StoredCallbackKeys};
 use engine::store::{Store, Tenant};
 use machine::id::RunId;
-use stores::sqlite::backup::{BackupFailed, backup};
-use stores::sqlite::{LookFailed, SqliteStore};
+use stores::sqlite::backup::{BackupError, backup};
+use stores::sqlite::{InspectError, SqliteStore};
 
-use crate::crowd::{assert_healthy, crowd, freeze_agent, world};
 use crate::fixture::{Clock, World};
+use crate::populated_file::{assert_healthy, freeze_agent, populate, world};
 use crate::sqlite_fixture::{Folder, open};
 use crate::worker::{next, parked, started};
 
@@ -34,7 +34,7 @@ async fn large(world: &World) {
     freeze_agent(world).await;
     for index in 0..4 {
         let mut worker = started(world, &format!("thr_large_{index}"), &format!("large_{index}")).await;
-        worker.says(&"word ".repeat(300_000));
+        worker.finish_with(&"word ".repeat(300_000));
         worker.commit(world).await.unwrap();
     }
 }
@@ -111,9 +111,9 @@ async fn a_backup_under_load_is_one_moment_with_all_that_was_acknowledged_before
 }
 
 #[tokio::test]
-async fn a_backup_is_a_store_that_goes_on() {
+async fn a_backup_is_a_working_store() {
     let folder = Folder::new();
-    crowd(&folder).await;
+    populate(&folder).await;
     let before = assert_healthy(&folder.file());
     backup(folder.file(), copy_path(&folder), |_| {}).unwrap();
     let after = assert_healthy(&copy_path(&folder));
@@ -128,26 +128,26 @@ async fn a_backup_is_a_store_that_goes_on() {
 #[tokio::test]
 async fn nothing_is_overwritten() {
     let folder = Folder::new();
-    crowd(&folder).await;
+    populate(&folder).await;
     let to = copy_path(&folder);
     fs::write(&to, "dear").unwrap();
     let before = names(&folder);
     let refused = backup(folder.file(), &to, |_| panic!("nothing is copied")).unwrap_err();
-    assert!(matches!(refused, BackupFailed::Exists { .. }), "{refused}");
+    assert!(matches!(refused, BackupError::Exists { .. }), "{refused}");
     let refused = backup(folder.file(), folder.file(), |_| panic!("nothing is copied")).unwrap_err();
-    assert!(matches!(refused, BackupFailed::Exists { .. }), "{refused}");
+    assert!(matches!(refused, BackupError::Exists { .. }), "{refused}");
     assert_eq!(fs::read(&to).unwrap(), b"dear");
     assert_eq!(names(&folder), before);
 }
 
 #[tokio::test]
-async fn a_file_that_somebody_makes_meanwhile_is_not_overwritten_either() {
+async fn a_file_created_meanwhile_is_not_overwritten() {
     let folder = Folder::new();
-    crowd(&folder).await;
+    populate(&folder).await;
     let to = copy_path(&folder);
     let before = names(&folder);
     let refused = backup(folder.file(), &to, |_| fs::write(&to, "dear").unwrap()).unwrap_err();
-    assert!(matches!(refused, BackupFailed::Exists { .. }), "{refused}");
+    assert!(matches!(refused, BackupError::Exists { .. }), "{refused}");
     assert_eq!(fs::read(&to).unwrap(), b"dear");
     fs::remove_file(&to).unwrap();
     assert_eq!(names(&folder), before, "what was copied is gone");
@@ -156,14 +156,14 @@ async fn a_file_that_somebody_makes_meanwhile_is_not_overwritten_either() {
 #[tokio::test]
 async fn a_backup_that_cannot_be_made_leaves_nothing_behind() {
     let folder = Folder::new();
-    crowd(&folder).await;
+    populate(&folder).await;
     let before = names(&folder);
     let nowhere = folder.file().with_file_name("nowhere").join("copy.db");
     let refused = backup(folder.file(), nowhere, |_| {}).unwrap_err();
-    assert!(matches!(refused, BackupFailed::Copy { .. }), "{refused}");
+    assert!(matches!(refused, BackupError::Copy { .. }), "{refused}");
     let nothing = folder.file().with_file_name("nothing.db");
     let refused = backup(nothing, copy_path(&folder), |_| {}).unwrap_err();
-    assert!(matches!(refused, BackupFailed::Look(LookFailed::NotFound { .. })), "{refused}");
+    assert!(matches!(refused, BackupError::Inspect(InspectError::NotFound { .. })), "{refused}");
     let stopped =
         std::panic::catch_unwind(|| backup(folder.file(), copy_path(&folder), |_| panic!("stopped")));
     assert!(stopped.is_err());
@@ -192,7 +192,7 @@ async fn a_file_at_rest_that_a_server_opens_meanwhile_is_copied_once_more() {
 #[tokio::test]
 async fn two_backups_of_one_process_to_the_same_name_do_not_touch_each_other() {
     let folder = Folder::new();
-    crowd(&folder).await;
+    populate(&folder).await;
     let mut before = names(&folder);
     let to = copy_path(&folder);
     let mut other = None;
@@ -201,7 +201,7 @@ async fn two_backups_of_one_process_to_the_same_name_do_not_touch_each_other() {
     })
     .unwrap_err();
     assert_eq!(other.unwrap().unwrap().path, to);
-    assert!(matches!(refused, BackupFailed::Exists { .. }), "{refused}");
+    assert!(matches!(refused, BackupError::Exists { .. }), "{refused}");
     assert_healthy(&to);
     before.push("copy.db".into());
     before.sort();
@@ -213,7 +213,7 @@ async fn two_backups_of_one_process_to_the_same_name_do_not_touch_each_other() {
 async fn a_backup_belongs_to_its_owner_alone_whatever_the_rights_of_the_store() {
     use std::os::unix::fs::PermissionsExt;
     let folder = Folder::new();
-    crowd(&folder).await;
+    populate(&folder).await;
     fs::set_permissions(folder.file(), fs::Permissions::from_mode(0o644)).unwrap();
     backup(folder.file(), copy_path(&folder), |_| {}).unwrap();
     assert_eq!(fs::metadata(copy_path(&folder)).unwrap().permissions().mode() & 0o777, 0o600);

@@ -8,8 +8,8 @@ use std::time::Duration;
 use engine::store::{Claim, StoreError, StoreFailure};
 use rusqlite::{Connection, params};
 
-use crate::crowd::world;
 use crate::fixture::World;
+use crate::populated_file::world;
 use crate::sqlite_fixture::{Folder, open};
 use crate::worker::{claim, next, parked, queued};
 
@@ -36,7 +36,7 @@ fn damage_the_control_of(folder: &Folder, run: &str) {
 }
 
 #[tokio::test]
-async fn a_run_on_a_damaged_page_keeps_no_other_from_being_given_out() {
+async fn a_run_on_a_damaged_page_blocks_no_other_claim() {
     for first in ["wake_at = 1", "ready = 1, ready_at = 1", "ready = 1, ready_at = 1, interrupt_accepted = 1"]
     {
         let folder = Folder::new();

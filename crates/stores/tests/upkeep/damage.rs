@@ -11,9 +11,9 @@ use machine::Timestamp;
 use rusqlite::types::Value;
 use rusqlite::{Connection, OpenFlags};
 use stores::sqlite::retention::survey;
-use stores::sqlite::{LookFailed, doctor, size};
+use stores::sqlite::{InspectError, doctor, size};
 
-use crate::crowd::{assert_healthy, crowd, world};
+use crate::populated_file::{assert_healthy, populate, world};
 use crate::sqlite_fixture::Folder;
 use crate::worker::queued;
 
@@ -105,7 +105,7 @@ fn said(path: &Path) -> Vec<String> {
 #[tokio::test]
 async fn a_damaged_page_is_found_wherever_it_is() {
     let folder = Folder::new();
-    crowd(&folder).await;
+    populate(&folder).await;
     let good = fs::read(folder.file()).unwrap();
     let before = contents(&folder.file()).unwrap();
     let pages = good.len() / PAGE_BYTES;
@@ -149,9 +149,9 @@ const SAID_ONCE: [&str; 14] = [
 ];
 
 #[tokio::test]
-async fn a_single_changed_byte_is_found_unless_it_is_part_of_what_is_said_once() {
+async fn a_single_changed_byte_is_found_unless_its_text_is_stored_only_once() {
     let folder = Folder::new();
-    crowd(&folder).await;
+    populate(&folder).await;
     let good = fs::read(folder.file()).unwrap();
     let before = contents(&folder.file()).unwrap();
     let mut choices = Choices(11);
@@ -212,7 +212,8 @@ async fn a_table_whose_rows_are_out_of_order_is_read_to_an_end() {
             let measured = size::size(&path).is_ok();
             // An index may lead to where its row is not, which SQLite notices.
             let surveyed = match survey(&path, Timestamp(0), |_| {}) {
-                Ok(_) | Err(LookFailed::Trouble(StoreFailure::Corrupt(_)) | LookFailed::NotSqlite { .. }) => {
+                Ok(_)
+                | Err(InspectError::Trouble(StoreFailure::Corrupt(_)) | InspectError::NotSqlite { .. }) => {
                     true
                 }
                 Err(_) => false,

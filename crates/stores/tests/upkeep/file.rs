@@ -10,10 +10,10 @@ use engine::store::{Store as _, StoreError, StoreFailure, Tenant};
 use machine::id::ThreadId;
 use rusqlite::Connection;
 use stores::sqlite::backup::backup;
-use stores::sqlite::{OpenFailed, Settings, SqliteStore};
+use stores::sqlite::{SqliteOpenError, SqliteSettings, SqliteStore};
 
-use crate::crowd::{assert_healthy, freeze_agent, world};
 use crate::fixture::{Clock, World};
+use crate::populated_file::{assert_healthy, freeze_agent, world};
 use crate::sqlite_fixture::{Folder, open};
 use crate::worker::{held, started};
 
@@ -42,7 +42,7 @@ fn a_file_of_another_program_is_refused_and_left_alone() {
         Connection::open(folder.file()).unwrap().execute_batch(sql).unwrap();
         let before = contents(&folder);
         let refused = SqliteStore::open(folder.file()).unwrap_err();
-        assert!(matches!(refused, OpenFailed::NotAStore { .. }), "{sql}: {refused}");
+        assert!(matches!(refused, SqliteOpenError::NotAStore { .. }), "{sql}: {refused}");
         let says = refused.to_string();
         assert!(says.contains("store.db is not a store") && says.contains("name a store"), "{says}");
         assert!(contents(&folder) == before, "{sql}: something was written");
@@ -50,7 +50,7 @@ fn a_file_of_another_program_is_refused_and_left_alone() {
 }
 
 #[test]
-fn a_file_that_is_not_anybodys_yet_becomes_a_store() {
+fn an_empty_file_becomes_a_store() {
     for begun in ["", "PRAGMA journal_mode = WAL", "PRAGMA auto_vacuum = INCREMENTAL; VACUUM"] {
         let folder = Folder::new();
         fs::write(folder.file(), "").unwrap();
@@ -74,7 +74,7 @@ async fn a_store_that_is_opened_while_its_process_copies_the_file_keeps_its_log(
         server.get_or_insert_with(|| SqliteStore::open(lost.file()).unwrap());
         // Another process that takes itself for the last one would copy the log into the file and delete it.
         let seen = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "file::a_process_that_looks_into_the_file", "--nocapture"])
+            .args(["--exact", "file::a_process_that_inspects_the_file", "--nocapture"])
             .env(LOOK_INTO, lost.file())
             .status();
         assert!(seen.unwrap().success());
@@ -86,7 +86,7 @@ async fn a_store_that_is_opened_while_its_process_copies_the_file_keeps_its_log(
 
 /// What another test starts in a process of its own.
 #[test]
-fn a_process_that_looks_into_the_file() {
+fn a_process_that_inspects_the_file() {
     let Some(file) = std::env::var_os(LOOK_INTO) else { return };
     let connection = Connection::open(file).unwrap();
     let count: u32 = connection.query_row("SELECT count(*) FROM runs", [], |row| row.get(0)).unwrap();
@@ -95,7 +95,7 @@ fn a_process_that_looks_into_the_file() {
 }
 
 #[tokio::test]
-async fn a_log_that_grew_while_somebody_read_the_file_is_cut_when_it_begins_anew() {
+async fn a_log_that_grew_during_a_long_read_is_truncated_when_it_restarts() {
     const LOG_BYTES_MAX: u64 = 64 * 1_024 * 1_024;
     let (folder, clock) = (Folder::new(), Clock::new());
     let world = World::new(Arc::new(open(&folder, &clock, true)), clock);
@@ -105,7 +105,7 @@ async fn a_log_that_grew_while_somebody_read_the_file_is_cut_when_it_begins_anew
     let mut said = async |length: usize| {
         count += 1;
         let mut worker = started(&world, &format!("thr_{count}"), &format!("run_{count}")).await;
-        worker.says(&"word ".repeat(length));
+        worker.finish_with(&"word ".repeat(length));
         worker.commit(&world).await.unwrap();
         assert!(count < 100, "the log does not grow");
     };
@@ -138,13 +138,13 @@ async fn what_is_made_belongs_to_its_owner_alone() {
 
 /// Without its lock nothing keeps two processes from one file but the file itself.
 #[tokio::test]
-async fn whoever_is_overtaken_past_the_lock_writes_nothing_any_more() {
+async fn a_store_overtaken_past_its_lock_writes_nothing_more() {
     let folder = Folder::new();
     let told = Arc::new(Mutex::new(String::new()));
     let hears = told.clone();
-    let settings = Settings {
+    let settings = SqliteSettings {
         on_fatal: Some(Arc::new(move |why| why.clone_into(&mut hears.lock().unwrap()))),
-        ..Settings::default()
+        ..SqliteSettings::default()
     };
     let first = SqliteStore::open_with(folder.file(), settings).unwrap();
     let (tenant, metadata) = (Tenant::from("acme"), serde_json::Value::Null);

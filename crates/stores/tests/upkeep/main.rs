@@ -8,11 +8,11 @@
 )]
 #![allow(clippy::wildcard_enum_match_arm, reason = "a test looks for one thing and passes over the rest")]
 
-#[path = "../conformance/crowd.rs"]
-mod everything;
 #[path = "../conformance/fixture.rs"]
 #[allow(dead_code, reason = "the conformance suite uses all of it")]
 mod fixture;
+#[path = "../conformance/sample_data.rs"]
+mod sample_data;
 #[path = "../conformance/sqlite_fixture.rs"]
 #[allow(dead_code, reason = "the conformance suite uses all of it")]
 mod sqlite_fixture;
@@ -22,8 +22,8 @@ mod worker;
 
 mod backup;
 mod claims;
-mod crowd;
 mod damage;
 mod file;
-mod plants;
+mod planted_faults;
+mod populated_file;
 mod retention;

@@ -153,7 +153,7 @@ async fn drive(
         StoreAt::File(path) => {
             let store = SqliteStore::open_with(
                 path,
-                sqlite::Settings { clock: clock.clone(), ..sqlite::Settings::default() },
+                sqlite::SqliteSettings { clock: clock.clone(), ..sqlite::SqliteSettings::default() },
             )?;
             Engine::on(StoppingStore { store, stops, changed: changed.clone() })
         }

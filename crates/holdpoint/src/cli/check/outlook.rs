@@ -10,7 +10,7 @@ use machine::id::{AgentName, Digest, RunId, ToolName};
 use machine::suspension::{Held, ResumeMode, SuspensionKind};
 use machine::tool::Approval;
 use serde_json::{Value, json};
-use stores::held::{HeldCall, Surveyed, UnreadableCall};
+use stores::held_calls::{HeldCall, SurveyedCall, UnreadableCall};
 
 use crate::cli::config::Configuration;
 
@@ -122,10 +122,10 @@ impl Agents {
         }
     }
 
-    pub(super) fn outlook(&self, found: &Surveyed) -> Outlook {
+    pub(super) fn outlook(&self, found: &SurveyedCall) -> Outlook {
         let held = match found {
-            Surveyed::Call(held) => held,
-            Surveyed::Unreadable(call) => return Outlook::unreadable(call),
+            SurveyedCall::Call(held) => held,
+            SurveyedCall::Unreadable(call) => return Outlook::unreadable(call),
         };
         Outlook {
             tenant: held.tenant.to_string(),

@@ -1,10 +1,10 @@
 //! What a thread keeps beside its logs: the order of its messages, the keys of posted messages, remembered answers.
 
-use super::halt::Halt;
-use super::run::Around;
+use super::examine_error::ExamineError;
+use super::run::PostgresRunContext;
+use crate::columns::to_u64;
 use crate::doctor::{FindingCode, Findings};
-use crate::postgres::text::{kept, told};
-use crate::words::unsigned;
+use crate::postgres::nul_escape::{escape, unescape};
 
 /// More of them say nothing more about one thread.
 const FAULT_COUNT_MAX: i64 = 100;
@@ -23,16 +23,20 @@ const KEYS: &str = "SELECT k.scope, r.run IS NULL, r.thread <> k.thread
 const ANSWERS: &str = "SELECT a.scope, r.id FROM runs r JOIN remembered a ON a.run = r.run
     WHERE r.thread = $1 AND a.tenant <> $2 ORDER BY r.created_at, r.id LIMIT $3";
 
-pub(super) async fn examine(around: &Around<'_>, place: &str, findings: &mut Findings) -> Result<(), Halt> {
-    let (look, thread, tenant) = (around.look, around.thread_row, kept(around.tenant));
-    let rows = look.read(OUT_OF_ORDER, &[&thread]).await?;
-    let count = rows.first().map(|row| row.try_get(0)).transpose()?.map_or(0, unsigned);
+pub(super) async fn examine(
+    context: &PostgresRunContext<'_>,
+    place: &str,
+    findings: &mut Findings,
+) -> Result<(), ExamineError> {
+    let (snapshot, thread, tenant) = (context.snapshot, context.thread_row, escape(context.tenant));
+    let rows = snapshot.read(OUT_OF_ORDER, &[&thread]).await?;
+    let count = rows.first().map(|row| row.try_get(0)).transpose()?.map_or(0, to_u64);
     if count > 0 {
         let what = format!("{count} messages do not stand in the order of the logs");
         findings.add(FindingCode::MessageDiffers, place, what);
     }
-    for row in look.read(KEYS, &[&thread, &tenant, &FAULT_COUNT_MAX]).await? {
-        let scope = told(row.try_get(0)?);
+    for row in snapshot.read(KEYS, &[&thread, &tenant, &FAULT_COUNT_MAX]).await? {
+        let scope = unescape(row.try_get(0)?);
         let (gone, elsewhere): (bool, Option<bool>) = (row.try_get(1)?, row.try_get(2)?);
         let (code, what) = if gone {
             (FindingCode::Orphan, "names a run that is not there")
@@ -43,8 +47,8 @@ pub(super) async fn examine(around: &Around<'_>, place: &str, findings: &mut Fin
         };
         findings.add(code, place, format!("the key {scope:?} of a message {what}"));
     }
-    for row in look.read(ANSWERS, &[&thread, &tenant, &FAULT_COUNT_MAX]).await? {
-        let (scope, run) = (told(row.try_get(0)?), told(row.try_get(1)?));
+    for row in snapshot.read(ANSWERS, &[&thread, &tenant, &FAULT_COUNT_MAX]).await? {
+        let (scope, run) = (unescape(row.try_get(0)?), unescape(row.try_get(1)?));
         let what = format!("the answer {scope:?} of run {run} belongs to another tenant");
         findings.add(FindingCode::DecisionDiffers, place, what);
     }

@@ -3,10 +3,10 @@
 use engine::store::EVENTS_BYTES_MAX;
 use tokio_postgres::Row;
 
+use crate::columns::{to_i64, to_u64};
 use crate::doctor::Commit;
-use crate::postgres::look::Look;
-use crate::postgres::trouble::Stop;
-use crate::words::{number, unsigned};
+use crate::postgres::errors::PostgresError;
+use crate::postgres::snapshot::Snapshot;
 
 /// Commits that are asked for at once, and not many more bytes than are read at once.
 const COMMIT_COUNT_MAX: usize = 256;
@@ -18,15 +18,19 @@ const COMMITS: &str = "SELECT tenant, first_seq, last_seq, checkpoint, body FROM
     WHERE bytes_before < $4 ORDER BY last_seq";
 
 /// The next commits of a log.
-pub(in crate::postgres) struct Page {
+pub(in crate::postgres) struct CommitPage {
     pub(in crate::postgres) rows: Vec<Row>,
     pub(in crate::postgres) is_last: bool,
 }
 
-impl Page {
-    pub(in crate::postgres) async fn read(look: &Look<'_>, run: i64, after: u64) -> Result<Self, Stop> {
-        let (count, bytes) = (number(COMMIT_COUNT_MAX as u64), number(EVENTS_BYTES_MAX as u64));
-        let rows = look.read(COMMITS, &[&run, &number(after), &count, &bytes]).await?;
+impl CommitPage {
+    pub(in crate::postgres) async fn read(
+        snapshot: &Snapshot<'_>,
+        run: i64,
+        after: u64,
+    ) -> Result<Self, PostgresError> {
+        let (count, bytes) = (to_i64(COMMIT_COUNT_MAX as u64), to_i64(EVENTS_BYTES_MAX as u64));
+        let rows = snapshot.read(COMMITS, &[&run, &to_i64(after), &count, &bytes]).await?;
         let mut sent = 0;
         for row in &rows {
             sent += row.try_get::<_, &str>(4)?.len();
@@ -37,11 +41,14 @@ impl Page {
 }
 
 /// A row of a page; its first column is whom it belongs to.
-pub(in crate::postgres) fn commit_of<'r>(row: &'r Row, tenant: &'r str) -> Result<Commit<'r>, Stop> {
+pub(in crate::postgres) fn parse_commit<'r>(
+    row: &'r Row,
+    tenant: &'r str,
+) -> Result<Commit<'r>, PostgresError> {
     Ok(Commit {
         tenant,
-        first_seq: unsigned(row.try_get(1)?),
-        last_seq: unsigned(row.try_get(2)?),
+        first_seq: to_u64(row.try_get(1)?),
+        last_seq: to_u64(row.try_get(2)?),
         checkpoint: row.try_get(3)?,
         body: row.try_get(4)?,
     })

@@ -4,8 +4,8 @@
 //! in pages, so that neither the database nor this process has much to keep. Pages, indexes and constraints are the
 //! database's own, and so are leases: who holds a run is true for a moment and follows from no log.
 
-mod brought;
-mod halt;
+mod examine_error;
+mod inline_agents;
 mod keys;
 pub(super) mod log;
 mod owners;
@@ -15,14 +15,14 @@ mod value;
 
 use engine::store::StoreError;
 
-pub use crate::doctor::{Finding, FindingCode, Findings, Progress};
+pub use crate::doctor::{DoctorProgress, Finding, FindingCode, Findings};
 
-use super::look::Look;
-use super::trouble::Stop;
-use super::upkeep::{Size, Upkeep};
-use crate::words::unsigned;
-use halt::Halt;
-use thread::ThreadColumns;
+use super::errors::PostgresError;
+use super::snapshot::Snapshot;
+use super::upkeep::{PostgresSize, Upkeep};
+use crate::columns::to_u64;
+use examine_error::ExamineError;
+use thread::PostgresExaminedThread;
 
 /// One short transaction sees at most so many threads.
 const THREAD_COUNT_MAX: i64 = 64;
@@ -31,104 +31,109 @@ const EVENT_COUNT_MAX: u64 = 10_000;
 const THREADS: &str = "SELECT thread, tenant, id FROM threads WHERE thread > $1 ORDER BY thread LIMIT $2";
 
 /// What was found in a database.
-pub type Report = crate::doctor::Report<Size>;
+pub type PostgresReport = crate::doctor::DoctorReport<PostgresSize>;
 
 impl Upkeep {
     /// Looks at the whole store. `progress` hears how far it is.
-    pub async fn examine(&self, mut progress: impl FnMut(Progress)) -> Result<Report, StoreError> {
-        let mut examination = Examination { upkeep: self, report: Report::default() };
-        progress(Progress::References);
-        examination.beside_threads().await?;
+    pub async fn examine(
+        &self,
+        mut progress: impl FnMut(DoctorProgress),
+    ) -> Result<PostgresReport, StoreError> {
+        let mut examination = PostgresExamination { upkeep: self, report: PostgresReport::default() };
+        progress(DoctorProgress::References);
+        examination.examine_unowned_rows().await?;
         examination.threads(&mut progress).await?;
-        progress(Progress::Size);
+        progress(DoctorProgress::Size);
         examination.measure().await?;
         Ok(examination.report)
     }
 }
 
-struct Examination<'u> {
+struct PostgresExamination<'u> {
     upkeep: &'u Upkeep,
-    report: Report,
+    report: PostgresReport,
 }
 
-impl Examination<'_> {
+impl PostgresExamination<'_> {
     /// What keeps from looking on is no finding; all else is one.
-    fn note(&mut self, place: &str, halted: Result<(), Halt>) -> Result<(), StoreError> {
-        match halted {
+    fn record(&mut self, place: &str, result: Result<(), ExamineError>) -> Result<(), StoreError> {
+        match result {
             Ok(()) => {}
-            Err(Halt::Broken(fault)) => self.report.findings.add(fault.code, place, fault.what),
-            Err(Halt::Damaged(what)) => self.report.findings.add(FindingCode::FileDamaged, place, what),
-            Err(Halt::Refused(refused)) => return Err(refused),
+            Err(ExamineError::Broken(fault)) => self.report.findings.add(fault.code, place, fault.what),
+            Err(ExamineError::Damaged(what)) => {
+                self.report.findings.add(FindingCode::FileDamaged, place, what)
+            }
+            Err(ExamineError::Refused(refused)) => return Err(refused),
         }
         Ok(())
     }
 
-    async fn beside_threads(&mut self) -> Result<(), StoreError> {
+    async fn examine_unowned_rows(&mut self) -> Result<(), StoreError> {
         let connections = &self.upkeep.connections;
         for owned in owners::OWNED {
             let looked = owners::references(connections, owned, &mut self.report.findings).await;
-            self.note(&format!("table {}", owned.0), looked)?;
+            self.record(&format!("table {}", owned.0), looked)?;
         }
         let looked = owners::revisions(connections, &mut self.report.findings).await;
-        self.note("the frozen agents", looked)
+        self.record("the frozen agents", looked)
     }
 
-    async fn threads(&mut self, progress: &mut impl FnMut(Progress)) -> Result<(), StoreError> {
+    async fn threads(&mut self, progress: &mut impl FnMut(DoctorProgress)) -> Result<(), StoreError> {
         let counted = self.upkeep.connections.read("SELECT count(*) FROM threads", &[]).await;
         // Only whoever watches wants to know.
-        let count = |rows: Vec<tokio_postgres::Row>| rows.first()?.try_get(0).ok().map(unsigned);
+        let count = |rows: Vec<tokio_postgres::Row>| rows.first()?.try_get(0).ok().map(to_u64);
         let total = counted.ok().and_then(count).unwrap_or(0);
-        let mut behind = i64::MIN;
+        let mut after = i64::MIN;
         loop {
             let done = self.report.threads;
-            progress(Progress::Threads { done, total: total.max(done) });
-            match self.some_threads(behind).await {
-                Ok(Some(last)) if last > behind => behind = last,
+            progress(DoctorProgress::Threads { done, total: total.max(done) });
+            match self.examine_threads(after).await {
+                Ok(Some(last)) if last > after => after = last,
                 Ok(_) => return Ok(()),
-                Err(halt) => return self.note(&format!("the threads behind {behind}"), Err(halt)),
+                Err(error) => return self.record(&format!("the threads behind {after}"), Err(error)),
             }
         }
     }
 
     /// The next threads, as they all are at one moment. Gives the last one, or none if there are no more.
-    async fn some_threads(&mut self, behind: i64) -> Result<Option<i64>, Halt> {
+    async fn examine_threads(&mut self, after: i64) -> Result<Option<i64>, ExamineError> {
         let mut client = self.upkeep.connections.client().await?;
-        let look = Look::begin(&self.upkeep.connections, &mut client).await?;
-        let rows = look.read(THREADS, &[&behind, &THREAD_COUNT_MAX]).await?;
+        let snapshot = Snapshot::begin(&self.upkeep.connections, &mut client).await?;
+        let rows = snapshot.read(THREADS, &[&after, &THREAD_COUNT_MAX]).await?;
         let mut last = None;
         let mut events = 0;
         for row in &rows {
             if events > EVENT_COUNT_MAX {
                 break;
             }
-            let thread = ThreadColumns::of(row)?;
+            let thread = PostgresExaminedThread::from_row(row)?;
             last = Some(thread.row);
             self.report.threads += 1;
-            match thread::examine(&look, &thread, &mut self.report.findings).await {
+            match thread::examine(&snapshot, &thread, &mut self.report.findings).await {
                 Ok(seen) => {
                     self.report.runs += seen.runs;
                     self.report.events += seen.events;
                     events += seen.events;
                 }
-                Err(Halt::Refused(refused)) => return Err(Halt::Refused(refused)),
-                Err(halt @ (Halt::Broken(_) | Halt::Damaged(_))) => {
+                Err(ExamineError::Refused(refused)) => return Err(ExamineError::Refused(refused)),
+                Err(error @ (ExamineError::Broken(_) | ExamineError::Damaged(_))) => {
                     // The moment may be over with it: the next threads are read in another one.
-                    drop(look);
-                    return match self.note(&thread.to_string(), Err(halt)) {
+                    drop(snapshot);
+                    return match self.record(&thread.to_string(), Err(error)) {
                         Ok(()) => Ok(last),
-                        Err(refused) => Err(Halt::Refused(refused)),
+                        Err(refused) => Err(ExamineError::Refused(refused)),
                     };
                 }
             }
         }
-        look.end().await?;
+        snapshot.end().await?;
         Ok(last)
     }
 
     async fn measure(&mut self) -> Result<(), StoreError> {
         match self.upkeep.size().await {
             Ok(size) => self.report.size = Some(size),
-            Err(refused) => self.note("the size of the tables", Err(Stop(refused).into()))?,
+            Err(refused) => self.record("the size of the tables", Err(PostgresError(refused).into()))?,
         }
         Ok(())
     }

@@ -4,10 +4,10 @@
 
 use machine::id::Digest;
 
-use super::halt::Halt;
+use super::examine_error::ExamineError;
 use crate::doctor::{FindingCode, Findings};
 use crate::postgres::connection::Connections;
-use crate::postgres::text::told;
+use crate::postgres::nul_escape::unescape;
 
 /// So many owners are asked for in one statement, which is one moment.
 const OWNER_COUNT_MAX: i32 = 1_024;
@@ -38,7 +38,7 @@ pub(super) async fn references(
     connections: &Connections,
     (table, column, of): Owned,
     findings: &mut Findings,
-) -> Result<(), Halt> {
+) -> Result<(), ExamineError> {
     // From owner to owner, without a look at each row.
     let sql = format!(
         "WITH RECURSIVE owners AS (
@@ -50,9 +50,9 @@ pub(super) async fn references(
         SELECT o.owner, (SELECT true FROM {of} w WHERE w.{column} = o.owner LIMIT 1) IS NOT NULL
         FROM owners o WHERE o.owner IS NOT NULL ORDER BY o.owner"
     );
-    let mut behind = i64::MIN;
+    let mut after = i64::MIN;
     loop {
-        let rows = connections.read(&sql, &[&behind, &OWNER_COUNT_MAX]).await?;
+        let rows = connections.read(&sql, &[&after, &OWNER_COUNT_MAX]).await?;
         let Some(last) = rows.last() else { return Ok(()) };
         let last: i64 = last.try_get(0)?;
         for row in &rows {
@@ -66,33 +66,36 @@ pub(super) async fn references(
             }
         }
         // In a damaged index the same ones would come again and again.
-        if last <= behind {
+        if last <= after {
             return Ok(());
         }
-        behind = last;
+        after = last;
     }
 }
 
 /// A frozen agent is found by the digest of its text.
-pub(super) async fn revisions(connections: &Connections, findings: &mut Findings) -> Result<(), Halt> {
+pub(super) async fn revisions(
+    connections: &Connections,
+    findings: &mut Findings,
+) -> Result<(), ExamineError> {
     let sql = "SELECT digest, text FROM revisions WHERE digest > $1 ORDER BY digest LIMIT $2";
-    let mut behind: Vec<u8> = Vec::new();
+    let mut after: Vec<u8> = Vec::new();
     loop {
-        let rows = connections.read(sql, &[&behind, &REVISION_COUNT_MAX]).await?;
+        let rows = connections.read(sql, &[&after, &REVISION_COUNT_MAX]).await?;
         let Some(last) = rows.last() else { return Ok(()) };
         let last: Vec<u8> = last.try_get(0)?;
         for row in &rows {
             let (digest, text): (&[u8], String) = (row.try_get(0)?, row.try_get(1)?);
-            let found = Digest::sha256(told(text).as_bytes());
+            let found = Digest::sha256(unescape(text).as_bytes());
             if digest != found.0 {
                 let name: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
                 let what = format!("its text has the digest {found}");
                 findings.add(FindingCode::RevisionDiffers, format!("revision {name}"), what);
             }
         }
-        if last <= behind {
+        if last <= after {
             return Ok(());
         }
-        behind = last;
+        after = last;
     }
 }

@@ -7,18 +7,19 @@ use machine::id::{DecisionId, RunId, SuspensionId};
 use machine::inbox::Item;
 use tokio_postgres::Row;
 
-use super::halt::Halt;
-use super::log::{Page, commit_of};
-use super::thread::{Beside, ToldThread};
+use super::examine_error::ExamineError;
+use super::log::{CommitPage, parse_commit};
+use super::thread::{LoggedRows, PostgresExpectedThread};
 use super::value::columns;
+use crate::columns::to_u64;
 use crate::doctor::{
-    Fault, FindingCode, Findings, INBOX_COLUMNS, Log, RUN_COLUMNS, SUSPENSION_COLUMNS, Told, Value,
-    awaited_children, broken, control_fault, decision_fault, differences, inbox_columns, run_columns,
+    ColumnValue, ExpectedRun, Fault, FindingCode, Findings, INBOX_COLUMNS, LogFold, RUN_COLUMNS,
+    SUSPENSION_COLUMNS, awaited_children, control_fault, decision_fault, differences, inbox_columns,
+    new_fault, run_columns,
 };
 use crate::postgres::connection::Parameters;
-use crate::postgres::look::Look;
-use crate::postgres::text::{kept, told as told_text};
-use crate::words::unsigned;
+use crate::postgres::nul_escape::{escape, unescape};
+use crate::postgres::snapshot::Snapshot;
 
 /// The columns that follow from the log come first, in the order of [`RUN_COLUMNS`]. By age, as there is an index.
 pub(super) const RUNS_OF_THREAD: &str = "SELECT
@@ -40,17 +41,17 @@ const DECISIONS: &str =
     "SELECT tenant, id, decision FROM decisions WHERE run = $1 AND id > $2 ORDER BY id LIMIT $3";
 
 /// The row of a run.
-pub(super) struct RunColumns {
+pub(super) struct PostgresRunColumns {
     pub(super) row: i64,
     /// In the order of [`RUN_COLUMNS`].
-    followed: Vec<Value>,
-    /// What the next page begins behind, as it is stored.
+    derived: Vec<ColumnValue>,
+    /// What the next page begins after, as it is stored.
     pub(super) place: (i64, String),
     pub(super) ended: bool,
     pub(super) holds: bool,
     parent: Option<i64>,
     /// Tenant and id of the parent, if it is still there.
-    parent_there: Option<(String, String)>,
+    parent_found: Option<(String, String)>,
     epoch: u64,
     interrupt_accepted: bool,
     is_woken: bool,
@@ -59,19 +60,19 @@ pub(super) struct RunColumns {
     control: Vec<u8>,
 }
 
-impl RunColumns {
-    pub(super) fn of(row: &Row) -> Result<Self, Halt> {
+impl PostgresRunColumns {
+    pub(super) fn from_row(row: &Row) -> Result<Self, ExamineError> {
         let parent_tenant: Option<String> = row.try_get(14)?;
         let parent_id: Option<String> = row.try_get(15)?;
         Ok(Self {
-            followed: columns(row, 0, RUN_COLUMNS.len())?,
+            derived: columns(row, 0, RUN_COLUMNS.len())?,
             place: (row.try_get(6)?, row.try_get(0)?),
             ended: row.try_get::<_, Option<i64>>(8)?.is_some(),
             row: row.try_get(12)?,
             parent: row.try_get(13)?,
-            parent_there: parent_tenant.map(told_text).zip(parent_id.map(told_text)),
+            parent_found: parent_tenant.map(unescape).zip(parent_id.map(unescape)),
             holds: row.try_get(16)?,
-            epoch: unsigned(row.try_get(17)?),
+            epoch: to_u64(row.try_get(17)?),
             interrupt_accepted: row.try_get(18)?,
             is_woken: row.try_get(19)?,
             is_held: row.try_get(20)?,
@@ -80,13 +81,13 @@ impl RunColumns {
     }
 
     fn id(&self) -> String {
-        told_text(self.place.1.clone())
+        unescape(self.place.1.clone())
     }
 }
 
 /// What a run is compared with beside its log.
-pub(super) struct Around<'e> {
-    pub(super) look: &'e Look<'e>,
+pub(super) struct PostgresRunContext<'e> {
+    pub(super) snapshot: &'e Snapshot<'e>,
     pub(super) tenant: &'e str,
     pub(super) thread: &'e str,
     pub(super) thread_row: i64,
@@ -94,115 +95,125 @@ pub(super) struct Around<'e> {
 
 /// Looks at one run. Gives none where its log cannot be read, which is a finding of its own.
 pub(super) async fn examine(
-    around: &Around<'_>,
-    run: &RunColumns,
-    thread: &mut ToldThread,
+    context: &PostgresRunContext<'_>,
+    run: &PostgresRunColumns,
+    thread: &mut PostgresExpectedThread,
     findings: &mut Findings,
-) -> Result<Option<u64>, Halt> {
-    let place = format!("run {} on thread {} of {}", run.id(), around.thread, around.tenant);
-    let told = match read_log(around, run, thread, findings).await {
-        Ok(told) => told,
-        Err(Halt::Broken(Fault { code, what })) => {
+) -> Result<Option<u64>, ExamineError> {
+    let place = format!("run {} on thread {} of {}", run.id(), context.thread, context.tenant);
+    let expected = match read_log(context, run, thread, findings).await {
+        Ok(expected) => expected,
+        Err(ExamineError::Broken(Fault { code, what })) => {
             findings.add(code, place, what);
             return Ok(None);
         }
-        Err(other @ (Halt::Damaged(_) | Halt::Refused(_))) => return Err(other),
+        Err(other @ (ExamineError::Damaged(_) | ExamineError::Refused(_))) => return Err(other),
     };
-    thread.pinned.insert(told.control.revision);
+    thread.pinned.insert(expected.control.revision);
     let mut note = |code, what: String| findings.add(code, place.as_str(), what);
-    let followed = run_columns(around.tenant, run.parent.is_some(), &told);
-    if let Some(what) = differences(&RUN_COLUMNS, &run.followed, &followed) {
+    let derived = run_columns(context.tenant, run.parent.is_some(), &expected);
+    if let Some(what) = differences(&RUN_COLUMNS, &run.derived, &derived) {
         note(FindingCode::RunDiffers, what);
     }
-    if told.control.thread.as_str() != around.thread {
-        note(FindingCode::RunDiffers, format!("the log says that it is on thread {}", told.control.thread));
+    if expected.control.thread.as_str() != context.thread {
+        note(
+            FindingCode::RunDiffers,
+            format!("the log says that it is on thread {}", expected.control.thread),
+        );
     }
-    let faults =
-        [control_fault(&run.control, &told), lease_fault(run, &told), parent_fault(around, run, &told)];
+    let faults = [
+        control_fault(&run.control, &expected),
+        lease_fault(run, &expected),
+        parent_fault(context, run, &expected),
+    ];
     for Fault { code, what } in faults.into_iter().flatten() {
         note(code, what);
     }
     let of_run: Parameters<'_> = &[&run.row];
     let (items, suspended) =
-        tokio::try_join!(around.look.read(INBOX, of_run), around.look.read(SUSPENSIONS, of_run))?;
-    let inbox = inbox(around, run, &items, &mut note)?;
-    suspensions(around, &told, &inbox, &suspended, &mut note)?;
-    decisions(around, run, &told, &mut note).await?;
-    children(around, &told.control, &inbox, &mut note).await?;
-    if !run.ended && !has_revision(around, &told.control).await? {
+        tokio::try_join!(context.snapshot.read(INBOX, of_run), context.snapshot.read(SUSPENSIONS, of_run))?;
+    let inbox = inbox(context, run, &items, &mut note)?;
+    suspensions(context, &expected, &inbox, &suspended, &mut note)?;
+    decisions(context, run, &expected, &mut note).await?;
+    children(context, &expected.control, &inbox, &mut note).await?;
+    if !run.ended && !has_revision(context, &expected.control).await? {
         note(
             FindingCode::RevisionDiffers,
-            format!("its frozen agent {} is not stored", told.control.revision),
+            format!("its frozen agent {} is not stored", expected.control.revision),
         );
     }
-    Ok(Some(told.control.seq))
+    Ok(Some(expected.control.seq))
 }
 
 /// The whole log, with the messages and calls of each page beside it.
 async fn read_log(
-    around: &Around<'_>,
-    run: &RunColumns,
-    thread: &mut ToldThread,
+    context: &PostgresRunContext<'_>,
+    run: &PostgresRunColumns,
+    thread: &mut PostgresExpectedThread,
     findings: &mut Findings,
-) -> Result<Told, Halt> {
-    let (mut log, mut after) = (Log::default(), 0);
+) -> Result<ExpectedRun, ExamineError> {
+    let (mut log, mut after) = (LogFold::default(), 0);
     loop {
-        let page = Page::read(around.look, run.row, after).await?;
-        let mut beside = Beside::default();
+        let page = CommitPage::read(context.snapshot, run.row, after).await?;
+        let mut logged_rows = LoggedRows::default();
         for row in &page.rows {
-            let owner = told_text(row.try_get(0)?);
-            let commit = commit_of(row, &owner)?;
+            let owner = unescape(row.try_get(0)?);
+            let commit = parse_commit(row, &owner)?;
             after = commit.last_seq;
-            let rows = log.read(around.tenant, &commit)?;
-            thread.hear(run.row, &rows);
-            beside.hear(rows);
+            let rows = log.fold_commit(context.tenant, &commit)?;
+            thread.add_rows(run.row, &rows);
+            logged_rows.add_rows(rows);
         }
-        beside.compare(around, run.row, findings).await?;
+        logged_rows.compare(context, run.row, findings).await?;
         if page.is_last {
-            return Ok(log.end()?);
+            return Ok(log.finish()?);
         }
     }
 }
 
 /// Leases are not looked at; but nobody took the run over under one that was never given.
-fn lease_fault(run: &RunColumns, told: &Told) -> Option<Fault> {
-    (told.epoch > run.epoch).then(|| {
-        let what = format!("its lease has epoch {}; the log knows {}", run.epoch, told.epoch);
-        broken(FindingCode::RunDiffers, what)
+fn lease_fault(run: &PostgresRunColumns, expected: &ExpectedRun) -> Option<Fault> {
+    (expected.epoch > run.epoch).then(|| {
+        let what = format!("its lease has epoch {}; the log knows {}", run.epoch, expected.epoch);
+        new_fault(FindingCode::RunDiffers, what)
     })
 }
 
 /// A parent that is gone went with its thread; one that is there is the one that the log names.
-fn parent_fault(around: &Around<'_>, run: &RunColumns, told: &Told) -> Option<Fault> {
+fn parent_fault(
+    context: &PostgresRunContext<'_>,
+    run: &PostgresRunColumns,
+    expected: &ExpectedRun,
+) -> Option<Fault> {
     let row = run.parent?;
-    let named = told.control.parent.as_ref().map(|parent| parent.run_id.as_str());
-    let fits = match (&run.parent_there, named) {
-        (Some((tenant, id)), Some(named)) => tenant == around.tenant && id == named,
+    let named = expected.control.parent.as_ref().map(|parent| parent.run_id.as_str());
+    let fits = match (&run.parent_found, named) {
+        (Some((tenant, id)), Some(named)) => tenant == context.tenant && id == named,
         (None, Some(_)) => true,
         (_, None) => false,
     };
     if fits {
         return None;
     }
-    let found = run.parent_there.as_ref().map_or_else(|| row.to_string(), |(_, id)| id.clone());
+    let found = run.parent_found.as_ref().map_or_else(|| row.to_string(), |(_, id)| id.clone());
     let named = named.unwrap_or("none");
-    Some(broken(FindingCode::RunDiffers, format!("its parent is {found}, the log says {named}")))
+    Some(new_fault(FindingCode::RunDiffers, format!("its parent is {found}, the log says {named}")))
 }
 
 /// What waits for the run.
 #[derive(Default)]
-struct Inbox {
+struct PostgresPendingInbox {
     tickets: BTreeSet<i64>,
     ended_children: BTreeSet<RunId>,
 }
 
 fn inbox(
-    around: &Around<'_>,
-    run: &RunColumns,
+    context: &PostgresRunContext<'_>,
+    run: &PostgresRunColumns,
     rows: &[Row],
     note: &mut impl FnMut(FindingCode, String),
-) -> Result<Inbox, Halt> {
-    let mut inbox = Inbox::default();
+) -> Result<PostgresPendingInbox, ExamineError> {
+    let mut inbox = PostgresPendingInbox::default();
     for row in rows {
         let (ticket, item): (i64, &str) = (row.try_get(4)?, row.try_get(5)?);
         inbox.tickets.insert(ticket);
@@ -213,8 +224,8 @@ fn inbox(
                 continue;
             }
         };
-        let followed = inbox_columns(around.tenant, &item);
-        if let Some(what) = differences(&INBOX_COLUMNS, &columns(row, 0, INBOX_COLUMNS.len())?, &followed) {
+        let derived = inbox_columns(context.tenant, &item);
+        if let Some(what) = differences(&INBOX_COLUMNS, &columns(row, 0, INBOX_COLUMNS.len())?, &derived) {
             note(FindingCode::InboxDiffers, format!("inbox row {ticket}: {what}"));
         }
         if matches!(item, Item::Interrupt { .. }) && !run.interrupt_accepted {
@@ -241,21 +252,21 @@ fn inbox(
 }
 
 fn suspensions(
-    around: &Around<'_>,
-    told: &Told,
-    inbox: &Inbox,
+    context: &PostgresRunContext<'_>,
+    expected: &ExpectedRun,
+    inbox: &PostgresPendingInbox,
     rows: &[Row],
     note: &mut impl FnMut(FindingCode, String),
-) -> Result<(), Halt> {
+) -> Result<(), ExamineError> {
     let mut seen = BTreeSet::new();
     for row in rows {
-        let id = SuspensionId::from(told_text(row.try_get(13)?));
-        let Some(suspension) = told.suspensions.get(&id) else {
+        let id = SuspensionId::from(unescape(row.try_get(13)?));
+        let Some(suspension) = expected.suspensions.get(&id) else {
             note(FindingCode::SuspensionDiffers, format!("suspension {id} is not in the log"));
             continue;
         };
         let found = columns(row, 0, SUSPENSION_COLUMNS.len())?;
-        if let Some(what) = differences(&SUSPENSION_COLUMNS, &found, &suspension.values(around.tenant)) {
+        if let Some(what) = differences(&SUSPENSION_COLUMNS, &found, &suspension.values(context.tenant)) {
             note(FindingCode::SuspensionDiffers, format!("suspension {id}: {what}"));
         }
         if let Some(ticket) = row.try_get::<_, Option<i64>>(14)?
@@ -268,7 +279,7 @@ fn suspensions(
         }
         seen.insert(id);
     }
-    for id in told.suspensions.keys().filter(|id| !seen.contains(*id)) {
+    for id in expected.suspensions.keys().filter(|id| !seen.contains(*id)) {
         note(FindingCode::SuspensionDiffers, format!("suspension {id} of the log has no row"));
     }
     Ok(())
@@ -276,21 +287,22 @@ fn suspensions(
 
 /// A decision that closed nothing stands in no event, so only one direction can be asked for.
 async fn decisions(
-    around: &Around<'_>,
-    run: &RunColumns,
-    told: &Told,
+    context: &PostgresRunContext<'_>,
+    run: &PostgresRunColumns,
+    expected: &ExpectedRun,
     note: &mut impl FnMut(FindingCode, String),
-) -> Result<(), Halt> {
-    let mut missing = told.decisions.clone();
-    let mut behind = String::new();
+) -> Result<(), ExamineError> {
+    let mut missing = expected.decisions.clone();
+    let mut after = String::new();
     loop {
-        let rows = around.look.read(DECISIONS, &[&run.row, &behind, &DECISION_COUNT_MAX]).await?;
+        let rows = context.snapshot.read(DECISIONS, &[&run.row, &after, &DECISION_COUNT_MAX]).await?;
         let Some(last) = rows.last() else { break };
-        behind = last.try_get(1)?;
+        after = last.try_get(1)?;
         for row in &rows {
             let (tenant, id): (String, String) = (row.try_get(0)?, row.try_get(1)?);
-            let (tenant, id) = (told_text(tenant), DecisionId::from(told_text(id)));
-            if let Some(Fault { code, what }) = decision_fault(around.tenant, &id, &tenant, row.try_get(2)?) {
+            let (tenant, id) = (unescape(tenant), DecisionId::from(unescape(id)));
+            if let Some(Fault { code, what }) = decision_fault(context.tenant, &id, &tenant, row.try_get(2)?)
+            {
                 note(code, what);
             }
             missing.remove(&id);
@@ -304,14 +316,14 @@ async fn decisions(
 
 /// Whoever works on a call is under way, or its end waits in the inbox.
 async fn children(
-    around: &Around<'_>,
+    context: &PostgresRunContext<'_>,
     control: &Control,
-    inbox: &Inbox,
+    inbox: &PostgresPendingInbox,
     note: &mut impl FnMut(FindingCode, String),
-) -> Result<(), Halt> {
+) -> Result<(), ExamineError> {
     for (call, child) in awaited_children(control) {
         let sql = "SELECT ended_at IS NULL FROM runs WHERE tenant = $1 AND id = $2";
-        let rows = around.look.read(sql, &[&kept(around.tenant), &kept(child.as_str())]).await?;
+        let rows = context.snapshot.read(sql, &[&escape(context.tenant), &escape(child.as_str())]).await?;
         let under_way = rows.first().map(|row| row.try_get::<_, bool>(0)).transpose()?;
         if under_way != Some(true) && !inbox.ended_children.contains(child) {
             note(FindingCode::ChildLost, format!("call {call} waits for run {child}, which is over or gone"));
@@ -320,9 +332,9 @@ async fn children(
     Ok(())
 }
 
-async fn has_revision(around: &Around<'_>, control: &Control) -> Result<bool, Halt> {
+async fn has_revision(context: &PostgresRunContext<'_>, control: &Control) -> Result<bool, ExamineError> {
     let sql = "SELECT 1 FROM brought WHERE thread = $1 AND digest = $2
         UNION ALL SELECT 1 FROM revisions WHERE digest = $2 LIMIT 1";
     let digest = control.revision.0.as_slice();
-    Ok(!around.look.read(sql, &[&around.thread_row, &digest]).await?.is_empty())
+    Ok(!context.snapshot.read(sql, &[&context.thread_row, &digest]).await?.is_empty())
 }

@@ -10,15 +10,17 @@ use machine::projection_rows::{GrantRow, MessageRow, ProjectionRows};
 use serde_json::Value as Json;
 use tokio_postgres::Row;
 
-use super::halt::Halt;
-use super::run::{self, Around, RUNS_OF_THREAD, RunColumns};
+use super::examine_error::ExamineError;
+use super::run::{self, PostgresRunColumns, PostgresRunContext, RUNS_OF_THREAD};
 use super::value::columns;
-use super::{brought, keys};
-use crate::doctor::{FindingCode, Findings, Seen, Value, compare_grant, differences, text, whole};
+use super::{inline_agents, keys};
+use crate::columns::{role_name, timestamp, to_u64};
+use crate::doctor::{
+    ColumnValue, ExaminedCounts, FindingCode, Findings, compare_grant, differences, integer, text,
+};
 use crate::postgres::grants;
-use crate::postgres::look::Look;
-use crate::postgres::text::{kept, told as told_text};
-use crate::words::{role_word, timestamp, unsigned};
+use crate::postgres::nul_escape::{escape, unescape};
+use crate::postgres::snapshot::Snapshot;
 
 /// So many runs of a thread are read at once, each with its control.
 const RUN_COUNT_MAX: i64 = 16;
@@ -32,35 +34,35 @@ const CALLS: &str = "SELECT c.tenant
     ORDER BY w.place";
 
 /// The row of a thread.
-pub(super) struct ThreadColumns {
+pub(super) struct PostgresExaminedThread {
     pub(super) row: i64,
     tenant: String,
     id: String,
 }
 
-impl ThreadColumns {
-    pub(super) fn of(row: &Row) -> Result<Self, Halt> {
-        Ok(Self { row: row.try_get(0)?, tenant: told_text(row.try_get(1)?), id: told_text(row.try_get(2)?) })
+impl PostgresExaminedThread {
+    pub(super) fn from_row(row: &Row) -> Result<Self, ExamineError> {
+        Ok(Self { row: row.try_get(0)?, tenant: unescape(row.try_get(1)?), id: unescape(row.try_get(2)?) })
     }
 }
 
-impl std::fmt::Display for ThreadColumns {
+impl std::fmt::Display for PostgresExaminedThread {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "thread {} of {}", self.id, self.tenant)
     }
 }
 
 /// What each run wrote last under one key. Only whoever holds the thread writes, so the last one of them counts.
-type Written<T> = Vec<(i64, T)>;
+type LastWrites<T> = Vec<(i64, T)>;
 
 /// What the logs of a thread say together.
 #[derive(Default)]
-pub(super) struct ToldThread {
+pub(super) struct PostgresExpectedThread {
     messages: u64,
     calls: u64,
     grants: BTreeMap<GrantId, GrantRow>,
     /// By run, plugin and key; the run is 0 where it is kept for the whole thread.
-    state: BTreeMap<(i64, String, String), Written<Arc<Json>>>,
+    state: BTreeMap<(i64, String, String), LastWrites<Arc<Json>>>,
     /// The frozen agents of its runs.
     pub(super) pinned: BTreeSet<Digest>,
     /// Runs that have not ended, and those of them that hold the thread.
@@ -71,60 +73,61 @@ pub(super) struct ToldThread {
 }
 
 pub(super) async fn examine(
-    look: &Look<'_>,
-    thread: &ThreadColumns,
+    snapshot: &Snapshot<'_>,
+    thread: &PostgresExaminedThread,
     findings: &mut Findings,
-) -> Result<Seen, Halt> {
-    let ThreadColumns { row, tenant, id } = thread;
-    let around = Around { look, tenant, thread: id, thread_row: *row };
+) -> Result<ExaminedCounts, ExamineError> {
+    let PostgresExaminedThread { row, tenant, id } = thread;
+    let context = PostgresRunContext { snapshot, tenant, thread: id, thread_row: *row };
     let place = thread.to_string();
-    let mut told = ToldThread::default();
-    let mut seen = Seen::default();
-    let mut behind = (i64::MIN, String::new());
+    let mut expected = PostgresExpectedThread::default();
+    let mut seen = ExaminedCounts::default();
+    let mut after = (i64::MIN, String::new());
     loop {
-        let rows = look.read(RUNS_OF_THREAD, &[row, &behind.0, &behind.1, &RUN_COUNT_MAX]).await?;
+        let rows = snapshot.read(RUNS_OF_THREAD, &[row, &after.0, &after.1, &RUN_COUNT_MAX]).await?;
         if rows.is_empty() {
             break;
         }
         for columns in &rows {
-            let run = RunColumns::of(columns)?;
+            let run = PostgresRunColumns::from_row(columns)?;
             seen.runs += 1;
-            told.unended += u64::from(!run.ended);
-            told.holders += u64::from(run.holds);
-            match run::examine(&around, &run, &mut told, findings).await? {
+            expected.unended += u64::from(!run.ended);
+            expected.holders += u64::from(run.holds);
+            match run::examine(&context, &run, &mut expected, findings).await? {
                 Some(events) => seen.events = seen.events.saturating_add(events),
-                None => told.incomplete = true,
+                None => expected.incomplete = true,
             }
-            behind = run.place;
+            after = run.place;
         }
     }
-    let metadata = look.read(METADATA, &[row]).await?;
+    let metadata = snapshot.read(METADATA, &[row]).await?;
     let text: Option<&str> = metadata.first().map(|found| found.try_get(0)).transpose()?;
     if text.is_some_and(|text| serde_json::from_str::<Json>(text).is_err()) {
         findings.add(FindingCode::Unreadable, place.as_str(), "its metadata cannot be decoded");
     }
-    if told.unended > 0 && told.holders != 1 {
-        let what = format!("{} runs have not ended, and {} of them hold it", told.unended, told.holders);
+    if expected.unended > 0 && expected.holders != 1 {
+        let what =
+            format!("{} runs have not ended, and {} of them hold it", expected.unended, expected.holders);
         findings.add(FindingCode::ThreadDiffers, place.as_str(), what);
     }
-    let pinned = (!told.incomplete).then_some(&told.pinned);
-    brought::examine(&around, pinned, &place, findings).await?;
-    if !told.incomplete {
-        told.compare(&around, &place, findings).await?;
-        keys::examine(&around, &place, findings).await?;
+    let pinned = (!expected.incomplete).then_some(&expected.pinned);
+    inline_agents::examine(&context, pinned, &place, findings).await?;
+    if !expected.incomplete {
+        expected.compare(&context, &place, findings).await?;
+        keys::examine(&context, &place, findings).await?;
     }
     Ok(seen)
 }
 
 /// The messages and call ids of some commits of one run.
 #[derive(Default)]
-pub(super) struct Beside {
+pub(super) struct LoggedRows {
     messages: Vec<MessageRow>,
     calls: Vec<CallId>,
 }
 
-impl Beside {
-    pub(super) fn hear(&mut self, rows: ProjectionRows) {
+impl LoggedRows {
+    pub(super) fn add_rows(&mut self, rows: ProjectionRows) {
         self.messages.extend(rows.messages);
         self.calls.extend(rows.calls);
     }
@@ -132,38 +135,38 @@ impl Beside {
     /// They have their rows.
     pub(super) async fn compare(
         &self,
-        around: &Around<'_>,
+        context: &PostgresRunContext<'_>,
         run: i64,
         findings: &mut Findings,
-    ) -> Result<(), Halt> {
+    ) -> Result<(), ExamineError> {
         let mut note = |code, what: String| {
-            findings.add(code, format!("thread {} of {}", around.thread, around.tenant), what);
+            findings.add(code, format!("thread {} of {}", context.thread, context.tenant), what);
         };
         if !self.messages.is_empty() {
-            let ids: Vec<_> = self.messages.iter().map(|message| kept(message.id.as_str())).collect();
-            let rows = around.look.read(MESSAGES, &[&around.thread_row, &ids]).await?;
+            let ids: Vec<_> = self.messages.iter().map(|message| escape(message.id.as_str())).collect();
+            let rows = context.snapshot.read(MESSAGES, &[&context.thread_row, &ids]).await?;
             for (message, row) in self.messages.iter().zip(&rows) {
-                let told = [
-                    text(around.tenant),
-                    Value::Whole(run),
-                    whole(message.seq),
-                    text(role_word(message.role)),
+                let expected = [
+                    text(context.tenant),
+                    ColumnValue::Integer(run),
+                    integer(message.seq),
+                    text(role_name(message.role)),
                 ];
                 let found = columns(row, 0, MESSAGE_COLUMNS.len())?;
-                if found.iter().all(|column| *column == Value::Nothing) {
+                if found.iter().all(|column| *column == ColumnValue::Null) {
                     let what = format!("message {} of the log has no row", message.id);
                     note(FindingCode::MessageDiffers, what);
-                } else if let Some(what) = differences(&MESSAGE_COLUMNS, &found, &told) {
+                } else if let Some(what) = differences(&MESSAGE_COLUMNS, &found, &expected) {
                     note(FindingCode::MessageDiffers, format!("message {}: {what}", message.id));
                 }
             }
         }
         if !self.calls.is_empty() {
-            let ids: Vec<_> = self.calls.iter().map(|call| kept(call.as_str())).collect();
-            let rows = around.look.read(CALLS, &[&around.thread_row, &ids]).await?;
+            let ids: Vec<_> = self.calls.iter().map(|call| escape(call.as_str())).collect();
+            let rows = context.snapshot.read(CALLS, &[&context.thread_row, &ids]).await?;
             for (call, row) in self.calls.iter().zip(&rows) {
-                let what = match row.try_get::<_, Option<String>>(0)?.map(told_text) {
-                    Some(tenant) if tenant == around.tenant => continue,
+                let what = match row.try_get::<_, Option<String>>(0)?.map(unescape) {
+                    Some(tenant) if tenant == context.tenant => continue,
                     Some(tenant) => format!("call {call} belongs to {tenant}"),
                     None => format!("call {call} of the log has no row"),
                 };
@@ -175,13 +178,13 @@ impl Beside {
 }
 
 /// What the same run wrote before under the same key does not count any more.
-fn write<T>(written: &mut Written<T>, run: i64, value: T) {
+fn write<T>(written: &mut LastWrites<T>, run: i64, value: T) {
     written.retain(|(writer, _)| *writer != run);
     written.push((run, value));
 }
 
-impl ToldThread {
-    pub(super) fn hear(&mut self, run: i64, rows: &ProjectionRows) {
+impl PostgresExpectedThread {
+    pub(super) fn add_rows(&mut self, run: i64, rows: &ProjectionRows) {
         self.messages += rows.messages.len() as u64;
         self.calls += rows.calls.len() as u64;
         self.grants.extend(rows.grants.iter().map(|row| (row.grant.id.clone(), row.clone())));
@@ -195,8 +198,13 @@ impl ToldThread {
         }
     }
 
-    async fn compare(&self, around: &Around<'_>, place: &str, findings: &mut Findings) -> Result<(), Halt> {
-        for (sql, table, code, told) in [
+    async fn compare(
+        &self,
+        context: &PostgresRunContext<'_>,
+        place: &str,
+        findings: &mut Findings,
+    ) -> Result<(), ExamineError> {
+        for (sql, table, code, expected) in [
             (
                 "SELECT count(*) FROM messages WHERE thread = $1",
                 "messages",
@@ -210,23 +218,23 @@ impl ToldThread {
                 self.calls,
             ),
         ] {
-            let rows = around.look.read(sql, &[&around.thread_row]).await?;
-            let found = rows.first().map(|row| row.try_get(0)).transpose()?.map_or(0, unsigned);
-            if found > told {
-                findings.add(code, place, format!("{table} has {found} rows, the logs say {told}"));
+            let rows = context.snapshot.read(sql, &[&context.thread_row]).await?;
+            let found = rows.first().map(|row| row.try_get(0)).transpose()?.map_or(0, to_u64);
+            if found > expected {
+                findings.add(code, place, format!("{table} has {found} rows, the logs say {expected}"));
             }
         }
-        let order = self.order(around).await?;
-        self.compare_grants(around, place, findings).await?;
-        self.compare_state(around, &order, place, findings).await
+        let order = self.order(context).await?;
+        self.compare_grants(context, place, findings).await?;
+        self.compare_state(context, &order, place, findings).await
     }
 
     /// Where the last message of each run stands, if two runs wrote under the same key.
-    async fn order(&self, around: &Around<'_>) -> Result<Order, Halt> {
-        let mut order = Order::default();
+    async fn order(&self, context: &PostgresRunContext<'_>) -> Result<RunOrder, ExamineError> {
+        let mut order = RunOrder::default();
         if self.state.values().any(|written| written.len() > 1) {
             let sql = "SELECT run, max(place) FROM messages WHERE thread = $1 GROUP BY run";
-            for row in around.look.read(sql, &[&around.thread_row]).await? {
+            for row in context.snapshot.read(sql, &[&context.thread_row]).await? {
                 order.0.insert(row.try_get(0)?, row.try_get(1)?);
             }
         }
@@ -235,15 +243,15 @@ impl ToldThread {
 
     async fn compare_grants(
         &self,
-        around: &Around<'_>,
+        context: &PostgresRunContext<'_>,
         place: &str,
         findings: &mut Findings,
-    ) -> Result<(), Halt> {
+    ) -> Result<(), ExamineError> {
         let sql = "SELECT id, given_by, tool, agent, definition, reasons, since, tenant FROM grants WHERE thread = $1";
         let mut left = self.grants.clone();
-        for row in around.look.read(sql, &[&around.thread_row]).await? {
+        for row in context.snapshot.read(sql, &[&context.thread_row]).await? {
             let since = timestamp(row.try_get(6)?);
-            let is_of_tenant = told_text(row.try_get(7)?) == around.tenant;
+            let is_of_tenant = unescape(row.try_get(7)?) == context.tenant;
             compare_grant(grants::columns(&row)?, since, is_of_tenant, &mut left, place, findings);
         }
         for id in left.keys() {
@@ -254,20 +262,21 @@ impl ToldThread {
 
     async fn compare_state(
         &self,
-        around: &Around<'_>,
-        order: &Order,
+        context: &PostgresRunContext<'_>,
+        order: &RunOrder,
         place: &str,
         findings: &mut Findings,
-    ) -> Result<(), Halt> {
+    ) -> Result<(), ExamineError> {
         let sql = "SELECT run, plugin, key, tenant, value FROM plugin_state WHERE thread = $1";
         let mut left = self.state.clone();
-        for row in around.look.read(sql, &[&around.thread_row]).await? {
-            let (plugin, key) = (told_text(row.try_get(1)?), told_text(row.try_get(2)?));
-            let (tenant, value) = (told_text(row.try_get(3)?), told_text(row.try_get(4)?));
+        for row in context.snapshot.read(sql, &[&context.thread_row]).await? {
+            let (plugin, key) = (unescape(row.try_get(1)?), unescape(row.try_get(2)?));
+            let (tenant, value) = (unescape(row.try_get(3)?), unescape(row.try_get(4)?));
             let value = serde_json::from_str::<Json>(&value).ok();
             let name = (row.try_get(0)?, plugin, key);
             let fits = left.remove(&name).is_some_and(|written| {
-                around.tenant == tenant && order.latest(&written).any(|told| value.as_ref() == Some(&**told))
+                context.tenant == tenant
+                    && order.latest(&written).any(|expected| value.as_ref() == Some(&**expected))
             });
             if !fits {
                 let what = format!("state {} of plugin {} is not what the logs say", name.2, name.1);
@@ -287,9 +296,9 @@ impl ToldThread {
 
 /// The place of the last message of each run. Runs hold the thread one after the other.
 #[derive(Default)]
-struct Order(BTreeMap<i64, i64>);
+struct RunOrder(BTreeMap<i64, i64>);
 
-impl Order {
+impl RunOrder {
     /// What counts of all that was written. A run without a message may have come at any time.
     fn latest<'w, T>(&self, written: &'w [(i64, T)]) -> impl Iterator<Item = &'w T> {
         let place = |run: &i64| self.0.get(run).copied();
@@ -297,6 +306,6 @@ impl Order {
         written
             .iter()
             .filter(move |(run, _)| place(run).is_none_or(|at| Some(at) == last))
-            .map(|(_, told)| told)
+            .map(|(_, expected)| expected)
     }
 }

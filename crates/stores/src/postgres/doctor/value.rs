@@ -3,12 +3,12 @@
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use crate::doctor::Value;
-use crate::postgres::text::told;
-use crate::postgres::trouble::Stop;
+use crate::doctor::ColumnValue;
+use crate::postgres::errors::PostgresError;
+use crate::postgres::nul_escape::unescape;
 
 /// So many columns of a row, from this one on.
-pub(super) fn columns(row: &Row, first: usize, count: usize) -> Result<Vec<Value>, Stop> {
+pub(super) fn columns(row: &Row, first: usize, count: usize) -> Result<Vec<ColumnValue>, PostgresError> {
     row.columns()
         .iter()
         .enumerate()
@@ -18,13 +18,13 @@ pub(super) fn columns(row: &Row, first: usize, count: usize) -> Result<Vec<Value
         .collect()
 }
 
-fn value(row: &Row, index: usize, column: &Type) -> Result<Value, Stop> {
+fn value(row: &Row, index: usize, column: &Type) -> Result<ColumnValue, PostgresError> {
     let found = match *column {
-        Type::INT8 => row.try_get::<_, Option<i64>>(index)?.map(Value::Whole),
-        Type::BOOL => row.try_get::<_, Option<bool>>(index)?.map(|is| Value::Whole(i64::from(is))),
-        Type::TEXT => row.try_get::<_, Option<String>>(index)?.map(|text| Value::Text(told(text))),
-        Type::BYTEA => row.try_get::<_, Option<Vec<u8>>>(index)?.map(Value::Bytes),
-        _ => Some(Value::Odd(format!("of type {}", column.name()))),
+        Type::INT8 => row.try_get::<_, Option<i64>>(index)?.map(ColumnValue::Integer),
+        Type::BOOL => row.try_get::<_, Option<bool>>(index)?.map(|is| ColumnValue::Integer(i64::from(is))),
+        Type::TEXT => row.try_get::<_, Option<String>>(index)?.map(|text| ColumnValue::Text(unescape(text))),
+        Type::BYTEA => row.try_get::<_, Option<Vec<u8>>>(index)?.map(ColumnValue::Bytes),
+        _ => Some(ColumnValue::Other(format!("of type {}", column.name()))),
     };
-    Ok(found.unwrap_or(Value::Nothing))
+    Ok(found.unwrap_or(ColumnValue::Null))
 }

@@ -2,9 +2,9 @@
 
 use rusqlite::{Connection, params};
 
+use crate::columns::to_u64;
 use crate::doctor::{Fault, FindingCode, Findings};
 use crate::sqlite::keys::{seal_of_answer, seal_of_key};
-use crate::words::unsigned;
 
 /// Commits of one thread stand in the file in the order in which they were written.
 const OUT_OF_ORDER: &str = "SELECT count(*) FROM ( \
@@ -27,7 +27,7 @@ pub(super) fn examine(
 ) -> Result<(), Fault> {
     let count: i64 = connection.prepare_cached(OUT_OF_ORDER)?.query_row([thread], |row| row.get(0))?;
     if count > 0 {
-        let what = format!("{} messages do not stand in the order of the logs", unsigned(count));
+        let what = format!("{} messages do not stand in the order of the logs", to_u64(count));
         findings.add(FindingCode::MessageDiffers, place, what);
     }
     keys(connection, thread, tenant, place, findings)?;

@@ -3,8 +3,8 @@
 //! It works beside a server. Threads are read in short transactions, each a moment of its own; only the pages are
 //! looked at in one long one.
 
-mod brought;
 mod fault;
+mod inline_agents;
 mod keys;
 mod log;
 mod pages;
@@ -17,12 +17,12 @@ use std::path::Path;
 
 use rusqlite::{Connection, params};
 
-pub use crate::doctor::{Finding, FindingCode, Findings, Progress};
+pub use crate::doctor::{DoctorProgress, Finding, FindingCode, Findings};
 
-use super::look::{LookFailed, look};
-use super::size::{self, Size};
+use super::inspect::{InspectError, inspect};
+use super::size::{self, SqliteSize};
+use crate::columns::to_u64;
 use crate::doctor::Fault;
-use crate::words::unsigned;
 
 /// One short transaction sees at most so many threads.
 const THREAD_COUNT_MAX: u32 = 64;
@@ -30,35 +30,38 @@ const THREAD_COUNT_MAX: u32 = 64;
 const EVENT_COUNT_MAX: u64 = 10_000;
 
 /// What was found in a file.
-pub type Report = crate::doctor::Report<Size>;
+pub type SqliteReport = crate::doctor::DoctorReport<SqliteSize>;
 
 /// Looks at the whole file. `progress` hears how far it is.
-pub fn examine(path: impl AsRef<Path>, mut progress: impl FnMut(Progress)) -> Result<Report, LookFailed> {
-    look(path.as_ref(), |connection| Ok(Examination::new(connection).perform(&mut progress)))
+pub fn examine(
+    path: impl AsRef<Path>,
+    mut progress: impl FnMut(DoctorProgress),
+) -> Result<SqliteReport, InspectError> {
+    inspect(path.as_ref(), |connection| Ok(SqliteExamination::new(connection).perform(&mut progress)))
 }
 
-struct Examination<'c> {
+struct SqliteExamination<'c> {
     connection: &'c Connection,
-    report: Report,
+    report: SqliteReport,
 }
 
-impl<'c> Examination<'c> {
+impl<'c> SqliteExamination<'c> {
     fn new(connection: &'c Connection) -> Self {
-        Self { connection, report: Report::default() }
+        Self { connection, report: SqliteReport::default() }
     }
 
-    fn perform(mut self, progress: &mut dyn FnMut(Progress)) -> Report {
-        progress(Progress::Pages);
-        self.part("the file", pages::integrity);
-        progress(Progress::References);
-        self.part("the tables", schema::examine);
-        self.part("the references between rows", pages::references);
-        self.part("the frozen agents", pages::revisions);
+    fn perform(mut self, progress: &mut dyn FnMut(DoctorProgress)) -> SqliteReport {
+        progress(DoctorProgress::Pages);
+        self.run_check("the file", pages::integrity);
+        progress(DoctorProgress::References);
+        self.run_check("the tables", schema::examine);
+        self.run_check("the references between rows", pages::references);
+        self.run_check("the frozen agents", pages::revisions);
         match pages::openings(self.connection) {
             Ok(_) => self.threads(progress),
             Err(Fault { code, what }) => self.report.findings.add(code, "table openings", what),
         }
-        progress(Progress::Size);
+        progress(DoctorProgress::Size);
         match size::measure(self.connection) {
             Ok(size) => self.report.size = Some(size),
             Err(error) => {
@@ -69,23 +72,27 @@ impl<'c> Examination<'c> {
         self.report
     }
 
-    fn part(&mut self, place: &str, look: impl FnOnce(&Connection, &mut Findings) -> Result<(), Fault>) {
-        if let Err(Fault { code, what }) = look(self.connection, &mut self.report.findings) {
+    fn run_check(
+        &mut self,
+        place: &str,
+        check: impl FnOnce(&Connection, &mut Findings) -> Result<(), Fault>,
+    ) {
+        if let Err(Fault { code, what }) = check(self.connection, &mut self.report.findings) {
             self.report.findings.add(code, place, what);
         }
     }
 
-    fn threads(&mut self, progress: &mut dyn FnMut(Progress)) {
+    fn threads(&mut self, progress: &mut dyn FnMut(DoctorProgress)) {
         let count = "SELECT count(*) FROM threads";
-        let total = self.connection.query_row(count, [], |row| row.get(0)).map_or(0, unsigned);
-        let mut behind = i64::MIN;
+        let total = self.connection.query_row(count, [], |row| row.get(0)).map_or(0, to_u64);
+        let mut after = i64::MIN;
         loop {
-            progress(Progress::Threads { done: self.report.threads, total });
-            match self.some_threads(behind) {
-                Ok(Some(last)) if last > behind => behind = last,
+            progress(DoctorProgress::Threads { done: self.report.threads, total });
+            match self.examine_threads(after) {
+                Ok(Some(last)) if last > after => after = last,
                 Ok(_) => return,
                 Err(Fault { code, what }) => {
-                    let place = format!("the threads behind row {behind}");
+                    let place = format!("the threads behind row {after}");
                     return self.report.findings.add(code, place, what);
                 }
             }
@@ -93,13 +100,13 @@ impl<'c> Examination<'c> {
     }
 
     /// The next threads, as they all are at one moment. Gives the last one, or none if there are no more.
-    fn some_threads(&mut self, behind: i64) -> Result<Option<i64>, Fault> {
-        let moment = self.connection.unchecked_transaction()?;
+    fn examine_threads(&mut self, after: i64) -> Result<Option<i64>, Fault> {
+        let snapshot = self.connection.unchecked_transaction()?;
         // A server that is started again meanwhile opens the file once more.
         let openings = pages::openings(self.connection)?;
         let sql = "SELECT row FROM threads WHERE row > ?1 ORDER BY row LIMIT ?2";
         let mut statement = self.connection.prepare_cached(sql)?;
-        let rows = statement.query_map(params![behind, THREAD_COUNT_MAX], |row| row.get(0))?;
+        let rows = statement.query_map(params![after, THREAD_COUNT_MAX], |row| row.get(0))?;
         let rows = rows.collect::<rusqlite::Result<Vec<i64>>>()?;
         let mut last = None;
         let mut events = 0;
@@ -120,7 +127,7 @@ impl<'c> Examination<'c> {
                 }
             }
         }
-        drop(moment);
+        drop(snapshot);
         Ok(last)
     }
 }

@@ -49,11 +49,11 @@ pub(super) fn revisions(connection: &Connection, findings: &mut Findings) -> Res
     while let Some(row) = rows.next()? {
         let digest = row.get_ref(0)?.as_blob().map_err(rusqlite::Error::from)?;
         let text = row.get_ref(1)?.as_bytes().map_err(rusqlite::Error::from)?;
-        let told = Digest::sha256(text);
-        if digest != told.0 {
+        let actual = Digest::sha256(text);
+        if digest != actual.0 {
             let place =
                 format!("revision {}", digest.iter().map(|byte| format!("{byte:02x}")).collect::<String>());
-            findings.add(FindingCode::RevisionDiffers, place, format!("its text has the digest {told}"));
+            findings.add(FindingCode::RevisionDiffers, place, format!("its text has the digest {actual}"));
         }
     }
     Ok(())

@@ -18,9 +18,9 @@ pub(super) fn examine(connection: &Connection, findings: &mut Findings) -> Resul
     for migration in MIGRATIONS {
         ours.execute_batch(migration)?;
     }
-    let told = definitions(&ours)?;
+    let expected = definitions(&ours)?;
     let found = definitions(connection)?;
-    for (kind_and_name @ (kind, name), definition) in &told {
+    for (kind_and_name @ (kind, name), definition) in &expected {
         if found.get(kind_and_name) != Some(definition) {
             findings.add(
                 FindingCode::FileDamaged,
@@ -29,10 +29,10 @@ pub(super) fn examine(connection: &Connection, findings: &mut Findings) -> Resul
             );
         }
     }
-    for (kind, name) in found.keys().filter(|key| !told.contains_key(*key)) {
+    for (kind, name) in found.keys().filter(|key| !expected.contains_key(*key)) {
         findings.add(FindingCode::FileDamaged, format!("{kind} {name}"), "this software makes no such thing");
     }
-    for ((kind, table), definition) in &told {
+    for ((kind, table), definition) in &expected {
         if let Some(definition) = definition
             && kind == "table"
         {

@@ -10,15 +10,15 @@ use machine::projection_rows::{GrantRow, ProjectionRows};
 use rusqlite::{Connection, OptionalExtension, params};
 use serde_json::Value;
 
-use super::brought;
+use super::inline_agents;
 use super::keys;
-use super::run::{self, Around, RUNS_OF_THREAD, RunColumns};
-use super::value::differing;
-use crate::doctor::{self, Fault, FindingCode, Findings, Seen, compare_grant, text, whole};
+use super::run::{self, RUNS_OF_THREAD, SqliteRunColumns, SqliteRunContext};
+use super::value::row_differences;
+use crate::columns::{role_name, timestamp, to_u64};
+use crate::doctor::{self, ExaminedCounts, Fault, FindingCode, Findings, compare_grant, integer, text};
 use crate::sqlite::grants;
-use crate::words::{role_word, timestamp, unsigned};
 
-struct ThreadColumns {
+struct SqliteExaminedThread {
     row: i64,
     tenant: String,
     id: String,
@@ -26,7 +26,7 @@ struct ThreadColumns {
     metadata: String,
 }
 
-impl ThreadColumns {
+impl SqliteExaminedThread {
     fn read(connection: &Connection, row: i64) -> rusqlite::Result<Self> {
         let sql = "SELECT tenant, id, head, metadata FROM threads WHERE row = ?1";
         connection.prepare_cached(sql)?.query_row([row], |columns| {
@@ -43,7 +43,7 @@ impl ThreadColumns {
 
 /// What the logs of a thread say together. Later commits count more.
 #[derive(Default)]
-struct Told {
+struct SqliteExpectedThread {
     messages: u64,
     calls: u64,
     head: Option<(i64, MessageId)>,
@@ -64,44 +64,45 @@ pub(super) fn examine(
     openings: u64,
     thread: i64,
     findings: &mut Findings,
-) -> Result<Seen, Fault> {
-    let thread = ThreadColumns::read(connection, thread)?;
-    let ThreadColumns { row, tenant, id, head, metadata } = &thread;
-    let around = Around { connection, tenant, thread: id, openings };
+) -> Result<ExaminedCounts, Fault> {
+    let thread = SqliteExaminedThread::read(connection, thread)?;
+    let SqliteExaminedThread { row, tenant, id, head, metadata } = &thread;
+    let context = SqliteRunContext { connection, tenant, thread: id, openings };
     let place = format!("thread {id} of {tenant}");
-    let mut told = Told::default();
-    let mut seen = Seen::default();
+    let mut expected = SqliteExpectedThread::default();
+    let mut seen = ExaminedCounts::default();
     let mut statement = connection.prepare_cached(RUNS_OF_THREAD)?;
     let mut runs = statement.query([row])?;
     while let Some(columns) = runs.next()? {
-        let run = RunColumns::of(columns)?;
+        let run = SqliteRunColumns::from_row(columns)?;
         seen.runs += 1;
-        told.unended += u64::from(!run.ended);
-        told.holders += u64::from(run.holds);
-        let log = run::examine(&around, &run, columns, findings, |commit, rows, findings| {
-            messages(connection, *row, &around, run.row, rows, findings)?;
-            told.hear(commit, run.row, rows);
+        expected.unended += u64::from(!run.ended);
+        expected.holders += u64::from(run.holds);
+        let log = run::examine(&context, &run, columns, findings, |commit, rows, findings| {
+            messages(connection, *row, &context, run.row, rows, findings)?;
+            expected.add_rows(commit, run.row, rows);
             Ok(())
         })?;
         match log {
             Some(log) => {
                 seen.events = seen.events.saturating_add(log.control.seq);
-                told.pinned.insert(log.control.revision);
+                expected.pinned.insert(log.control.revision);
             }
-            None => told.incomplete = true,
+            None => expected.incomplete = true,
         }
     }
     if serde_json::from_str::<Value>(metadata).is_err() {
         findings.add(FindingCode::Unreadable, place.as_str(), "its metadata is no JSON");
     }
-    if told.unended > 0 && told.holders != 1 {
-        let what = format!("{} runs have not ended, and {} of them hold it", told.unended, told.holders);
+    if expected.unended > 0 && expected.holders != 1 {
+        let what =
+            format!("{} runs have not ended, and {} of them hold it", expected.unended, expected.holders);
         findings.add(FindingCode::ThreadDiffers, place.as_str(), what);
     }
-    let pinned = (!told.incomplete).then_some(&told.pinned);
-    brought::examine(connection, (*row, tenant), pinned, &place, findings)?;
-    if !told.incomplete {
-        told.compare(connection, &thread, head.as_deref(), &place, findings)?;
+    let pinned = (!expected.incomplete).then_some(&expected.pinned);
+    inline_agents::examine(connection, (*row, tenant), pinned, &place, findings)?;
+    if !expected.incomplete {
+        expected.compare(connection, &thread, head.as_deref(), &place, findings)?;
         keys::examine(connection, *row, tenant, &place, findings)?;
     }
     Ok(seen)
@@ -111,23 +112,23 @@ pub(super) fn examine(
 fn messages(
     connection: &Connection,
     thread: i64,
-    around: &Around<'_>,
+    context: &SqliteRunContext<'_>,
     run: i64,
     rows: &ProjectionRows,
     findings: &mut Findings,
 ) -> Result<(), Fault> {
-    let place = || format!("thread {} of {}", around.thread, around.tenant);
+    let place = || format!("thread {} of {}", context.thread, context.tenant);
     for message in &rows.messages {
         let mut statement = connection
             .prepare_cached("SELECT tenant, run, seq, role FROM messages WHERE thread = ?1 AND id = ?2")?;
-        let told = [
-            text(around.tenant),
-            doctor::Value::Whole(run),
-            whole(message.seq),
-            text(role_word(message.role)),
+        let expected = [
+            text(context.tenant),
+            doctor::ColumnValue::Integer(run),
+            integer(message.seq),
+            text(role_name(message.role)),
         ];
         let found = statement.query_row(params![thread, message.id.as_str()], |row| {
-            differing(row, 0, &["tenant", "run", "seq", "role"], &told)
+            row_differences(row, 0, &["tenant", "run", "seq", "role"], &expected)
         });
         let what = match found.optional()? {
             Some(None) => continue,
@@ -142,7 +143,7 @@ fn messages(
         let found: Option<String> =
             statement.query_row(params![thread, call.as_str()], |row| row.get(0)).optional()?;
         let what = match found {
-            Some(tenant) if tenant == around.tenant => continue,
+            Some(tenant) if tenant == context.tenant => continue,
             Some(tenant) => format!("call {call} belongs to {tenant}"),
             None => format!("call {call} of the log has no row"),
         };
@@ -151,8 +152,8 @@ fn messages(
     Ok(())
 }
 
-impl Told {
-    fn hear(&mut self, commit: i64, run: i64, rows: &ProjectionRows) {
+impl SqliteExpectedThread {
+    fn add_rows(&mut self, commit: i64, run: i64, rows: &ProjectionRows) {
         self.messages += rows.messages.len() as u64;
         self.calls += rows.calls.len() as u64;
         if let Some(last) = rows.messages.last()
@@ -176,27 +177,27 @@ impl Told {
     fn compare(
         &self,
         connection: &Connection,
-        thread: &ThreadColumns,
+        thread: &SqliteExaminedThread,
         head: Option<&str>,
         place: &str,
         findings: &mut Findings,
     ) -> Result<(), Fault> {
-        let told_head = self.head.as_ref().map(|(_, id)| id.as_str());
-        if head != told_head {
-            let what = format!("its last message is {head:?}, the logs say {told_head:?}");
+        let expected_head = self.head.as_ref().map(|(_, id)| id.as_str());
+        if head != expected_head {
+            let what = format!("its last message is {head:?}, the logs say {expected_head:?}");
             findings.add(FindingCode::ThreadDiffers, place, what);
         }
         let count = |table| -> rusqlite::Result<u64> {
             let sql = format!("SELECT count(*) FROM {table} WHERE thread = ?1");
-            connection.prepare_cached(&sql)?.query_row([thread.row], |row| row.get(0).map(unsigned))
+            connection.prepare_cached(&sql)?.query_row([thread.row], |row| row.get(0).map(to_u64))
         };
-        for (table, code, told) in [
+        for (table, code, expected) in [
             ("messages", FindingCode::MessageDiffers, self.messages),
             ("call_ids", FindingCode::CallDiffers, self.calls),
         ] {
             let found = count(table)?;
-            if found > told {
-                findings.add(code, place, format!("{table} has {found} rows, the logs say {told}"));
+            if found > expected {
+                findings.add(code, place, format!("{table} has {found} rows, the logs say {expected}"));
             }
         }
         self.compare_grants(connection, thread, place, findings)?;
@@ -206,7 +207,7 @@ impl Told {
     fn compare_grants(
         &self,
         connection: &Connection,
-        thread: &ThreadColumns,
+        thread: &SqliteExaminedThread,
         place: &str,
         findings: &mut Findings,
     ) -> Result<(), Fault> {
@@ -228,7 +229,7 @@ impl Told {
     fn compare_state(
         &self,
         connection: &Connection,
-        thread: &ThreadColumns,
+        thread: &SqliteExaminedThread,
         place: &str,
         findings: &mut Findings,
     ) -> Result<(), Fault> {
@@ -239,8 +240,8 @@ impl Told {
         while let Some(row) = rows.next()? {
             let key: (i64, String, String) = (row.get(0)?, row.get(1)?, row.get(2)?);
             let (tenant, value): (String, String) = (row.get(3)?, row.get(4)?);
-            let fits = left.remove(&key).is_some_and(|(_, told)| {
-                serde_json::from_str::<Value>(&value).is_ok_and(|value| value == *told)
+            let fits = left.remove(&key).is_some_and(|(_, expected)| {
+                serde_json::from_str::<Value>(&value).is_ok_and(|value| value == *expected)
                     && thread.tenant == tenant
             });
             if !fits {

@@ -1,0 +1,179 @@
+//! What is said on the way of a run, as nodes tell it to each other: in notes that fit into a notification.
+
+use engine::live::{Delta, Part, ToolNote, ToolNoteBody};
+use engine::store::LiveUpdate;
+use machine::id::{CallId, MessageId, RunId};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::notify::PAYLOAD_BYTES_MAX;
+
+/// Text of one note, as it is written; the rest of the note is for names.
+const TEXT_BYTES_MAX: usize = 6_000;
+/// In front of each note stands who sends it.
+const HEAD_BYTES_MAX: usize = 32;
+
+/// One note. Names are short because all of it has to fit.
+#[derive(Serialize, Deserialize)]
+struct EncodedDelta {
+    run: String,
+    after: u64,
+    #[serde(flatten)]
+    said: PayloadBody,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum PayloadBody {
+    Delta { message: String, attempt: u32, part: PayloadPart, offset: u64, text: String },
+    Log { call: String, attempt: u32, text: String },
+    Progress { call: String, attempt: u32, value: Value },
+}
+
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum PayloadPart {
+    Text,
+    Reasoning,
+    Arguments { index: u16, call: Option<String> },
+}
+
+/// Each as it is sent. What has names that leave no room is left out.
+pub(super) fn encode(run: &RunId, after: u64, said: Vec<LiveUpdate>) -> Vec<String> {
+    let words = said.into_iter().flat_map(|said| match said {
+        LiveUpdate::Delta(delta) => split_delta(&delta),
+        LiveUpdate::Note(note) => vec![tool_note_body(note)],
+    });
+    let notes = words.filter_map(|said| {
+        let note = EncodedDelta { run: run.as_str().to_owned(), after, said };
+        serde_json::to_string(&note).ok().filter(|note| note.len() + HEAD_BYTES_MAX <= PAYLOAD_BYTES_MAX)
+    });
+    notes.collect()
+}
+
+pub(super) fn decode(note: &str) -> Option<(RunId, u64, Vec<LiveUpdate>)> {
+    let EncodedDelta { run, after, said } = serde_json::from_str(note).ok()?;
+    let said = match said {
+        PayloadBody::Delta { message, attempt, part, offset, text } => {
+            let part = match part {
+                PayloadPart::Text => Part::Text,
+                PayloadPart::Reasoning => Part::Reasoning,
+                PayloadPart::Arguments { index, call } => Part::Arguments { index, call_id: call },
+            };
+            LiveUpdate::Delta(Delta { message_id: MessageId::from(message), attempt, part, offset, text })
+        }
+        PayloadBody::Log { call, attempt, text } => tool_note(call, attempt, ToolNoteBody::Log(text)),
+        PayloadBody::Progress { call, attempt, value } => {
+            tool_note(call, attempt, ToolNoteBody::Progress(value))
+        }
+    };
+    Some((RunId::from(run), after, vec![said]))
+}
+
+fn tool_note(call: String, attempt: u32, body: ToolNoteBody) -> LiveUpdate {
+    LiveUpdate::Note(ToolNote { call_id: CallId::from(call), attempt, body })
+}
+
+fn tool_note_body(note: ToolNote) -> PayloadBody {
+    let (call, attempt) = (note.call_id.as_str().to_owned(), note.attempt);
+    match note.body {
+        // A line of a log that is longer is cut: nobody joins the pieces of one.
+        ToolNoteBody::Log(text) => PayloadBody::Log {
+            call,
+            attempt,
+            text: split_text(&text).into_iter().next().unwrap_or_default().to_owned(),
+        },
+        ToolNoteBody::Progress(value) => PayloadBody::Progress { call, attempt, value },
+    }
+}
+
+fn split_delta(delta: &Delta) -> Vec<PayloadBody> {
+    let part = match &delta.part {
+        Part::Text => PayloadPart::Text,
+        Part::Reasoning => PayloadPart::Reasoning,
+        Part::Arguments { index, call_id } => PayloadPart::Arguments { index: *index, call: call_id.clone() },
+    };
+    let mut offset = delta.offset;
+    let pieces = split_text(&delta.text).into_iter().map(|text| {
+        let piece = PayloadBody::Delta {
+            message: delta.message_id.as_str().to_owned(),
+            attempt: delta.attempt,
+            part: part.clone(),
+            offset,
+            text: text.to_owned(),
+        };
+        offset += text.chars().count() as u64;
+        piece
+    });
+    pieces.collect()
+}
+
+/// In pieces that are short enough when they are written.
+fn split_text(text: &str) -> Vec<&str> {
+    let (mut pieces, mut begin, mut bytes) = (Vec::new(), 0, 0);
+    for (at, sign) in text.char_indices() {
+        let written = match sign {
+            '"' | '\\' | '\n' | '\r' | '\t' => 2,
+            sign if sign.is_control() => 6,
+            sign => sign.len_utf8(),
+        };
+        if bytes + written > TEXT_BYTES_MAX {
+            pieces.extend(text.get(begin..at));
+            (begin, bytes) = (at, 0);
+        }
+        bytes += written;
+    }
+    pieces.extend(text.get(begin..).filter(|rest| !rest.is_empty()));
+    pieces
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn delta(part: Part, offset: u64, text: &str) -> Delta {
+        Delta { message_id: "msg_run_1".into(), attempt: 2, part, offset, text: text.into() }
+    }
+
+    fn decoded(notes: &[String]) -> Vec<LiveUpdate> {
+        let read = notes.iter().map(|note| decode(note).expect("a note can be read"));
+        read.flat_map(|(run, after, said)| {
+            assert_eq!((run.as_str(), after), ("run", 7));
+            said
+        })
+        .collect()
+    }
+
+    #[test]
+    fn encoded_deltas_decode_to_the_same() {
+        let arguments = Part::Arguments { index: 3, call_id: Some("call\"1".into()) };
+        let note = |body| LiveUpdate::Note(ToolNote { call_id: "call".into(), attempt: 1, body });
+        let said = vec![
+            LiveUpdate::Delta(delta(Part::Text, 0, "Grüße\0\n")),
+            LiveUpdate::Delta(delta(Part::Reasoning, 5, "so")),
+            LiveUpdate::Delta(delta(arguments, 9, "{\"a\"")),
+            note(ToolNoteBody::Log("half".into())),
+            note(ToolNoteBody::Progress(serde_json::json!({ "done": 0.5 }))),
+        ];
+        let notes = encode(&"run".into(), 7, said.clone());
+        assert!(notes.iter().all(|note| !note.contains('\0')), "no notification may carry that");
+        assert_eq!(decoded(&notes), said);
+        assert_eq!(decode("{}"), None);
+    }
+
+    #[test]
+    fn a_long_text_goes_in_pieces_that_follow_each_other() {
+        for sign in ["a", "\u{1}", "é", "\"", "語", "\u{7f}", "\u{85}"] {
+            let text = sign.repeat(20_000);
+            let notes = encode(&"run".into(), 7, vec![LiveUpdate::Delta(delta(Part::Text, 10, &text))]);
+            assert!(notes.len() > 2 && notes.iter().all(|note| note.len() < PAYLOAD_BYTES_MAX));
+            let mut joined = String::new();
+            for said in decoded(&notes) {
+                let LiveUpdate::Delta(piece) = said else { panic!("only deltas were said") };
+                assert_eq!(piece.offset, 10 + joined.chars().count() as u64);
+                joined.push_str(&piece.text);
+            }
+            assert_eq!(joined, text);
+        }
+    }
+}

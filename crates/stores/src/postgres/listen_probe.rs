@@ -1,0 +1,100 @@
+//! Whether what is said arrives. Between a node and its database may be something that gives each statement another
+//! connection: whoever listens there hears nothing, and is not told. So each connection that listens waits for a word of
+//! its own first.
+
+use std::collections::hash_map::RandomState;
+use std::future::poll_fn;
+use std::hash::{BuildHasher, Hasher};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio_postgres::{AsyncMessage, Client};
+
+use super::connection::Connections;
+use super::errors::{PostgresError, PostgresOpenError, unavailable};
+use super::notify::{PeerNotice, parse};
+use super::servers::OpenConnection;
+
+/// A word that nobody else says.
+pub(super) struct ListenProbe {
+    token: u64,
+    received: Notify,
+}
+
+impl ListenProbe {
+    pub(super) fn new() -> Self {
+        // The keys of a hash are drawn at random.
+        Self { token: RandomState::new().build_hasher().finish(), received: Notify::new() }
+    }
+
+    pub(super) const fn token(&self) -> u64 {
+        self.token
+    }
+
+    pub(super) fn receive(&self, token: u64) {
+        if token == self.token {
+            self.received.notify_one();
+        }
+    }
+
+    pub(super) async fn arrives_within(&self, time: Duration) -> bool {
+        tokio::time::timeout(time, self.received.notified()).await.is_ok()
+    }
+}
+
+/// The connection of the migration, which listens while the store is opened.
+pub(super) struct OpeningConnection {
+    pub(super) client: Client,
+    probe: Arc<ListenProbe>,
+}
+
+impl OpeningConnection {
+    pub(super) fn new((client, mut connection): OpenConnection) -> Self {
+        let probe = Arc::new(ListenProbe::new());
+        let receiver = probe.clone();
+        // It ends with its client; what was wrong with it is heard by whoever asks.
+        tokio::spawn(async move {
+            while let Some(Ok(message)) = poll_fn(|context| connection.poll_message(context)).await {
+                if let AsyncMessage::Notification(note) = message
+                    && let PeerNotice::Probe(token) = parse(note.payload(), None)
+                {
+                    receiver.receive(token);
+                }
+            }
+        });
+        Self { client, probe }
+    }
+
+    /// Where it is told of what is said, within one transaction of its client.
+    pub(super) fn channel(schema: &str) -> String {
+        format!("opening_{schema}")
+    }
+
+    /// Refuses what would never be told of anything. Said on another connection, as by another node.
+    pub(super) async fn verify_delivery(
+        self,
+        connections: &Connections,
+        schema: &str,
+        time: Duration,
+    ) -> Result<(), PostgresOpenError> {
+        let note = super::notify::probe_payload(0, self.probe.token());
+        let sent = connections.read("SELECT pg_notify($1, $2)", &[&Self::channel(schema), &note]).await;
+        if let Err(PostgresError(refused)) = sent {
+            // What is not said is found by looking: no reason to refuse.
+            tracing::warn!(%refused, "the database takes no notifications; nodes find by looking what they are not told");
+            return Ok(());
+        }
+        if self.probe.arrives_within(time).await {
+            return Ok(());
+        }
+        // Whoever was cut off, or stood still itself, is not deaf. What was said stands before the answer to this.
+        let asked = tokio::time::timeout(time, self.client.batch_execute("")).await;
+        asked.map_err(|_| unavailable("the database does not answer"))?.map_err(PostgresError::from)?;
+        if self.probe.arrives_within(Duration::ZERO).await {
+            Ok(())
+        } else {
+            Err(PostgresOpenError::NotificationsLost)
+        }
+    }
+}

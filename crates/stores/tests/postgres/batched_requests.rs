@@ -1,0 +1,143 @@
+//! What holds runs and lets them go on goes together too: suspensions and decisions in the commits of many runs, runs that
+//! are let go, and call ids that are asked for.
+
+use std::collections::BTreeSet;
+
+use engine::store::{Appended, Store, StoreError};
+use machine::decision::DecisionAction;
+use machine::id::{CallId, DecisionId};
+use machine::inbox::{Item, Verdict};
+use machine::projection_rows::PublicRunStatus;
+
+use crate::batching::at_once;
+use crate::nodes::Cluster;
+use crate::worker::{Worker, approve, claim, held, parked, reject, started};
+
+#[tokio::test]
+async fn batched_decisions_share_a_sync_and_each_has_its_own_answer() {
+    let cluster = Cluster::new();
+    let node = cluster.node().await;
+    let world = &node.world;
+    let mut workers: Vec<Worker> = Vec::new();
+    for index in 0..10 {
+        let mut worker = started(world, &format!("thr_{index}"), &format!("run_{index}")).await;
+        worker.asks(&[("a", "transfer"), ("b", "transfer")]);
+        worker.commit(world).await.unwrap();
+        // 4: its id has been used for the other call.
+        if index == 4 {
+            worker.accept(Item::Decision(worker.decision("b", Some("d"), reject())));
+            worker.commit(world).await.unwrap();
+        }
+        // 2: somebody else was before it.
+        if index == 2 {
+            world.submit_accepted("run_2", Item::Decision(worker.decision("a", None, reject()))).await;
+        }
+        worker.accept(Item::Decision(worker.decision("a", Some("d"), approve())));
+        workers.push(worker);
+    }
+
+    let before = node.store.metrics();
+    let outcomes =
+        at_once(workers.iter().map(|worker| node.store.append(&worker.lease, worker.append()))).await;
+    let counts = node.store.metrics();
+    for (outcome, index) in outcomes.iter().zip(0..) {
+        match index {
+            2 | 4 => assert_eq!(*outcome, Err(StoreError::Behind), "run_{index}"),
+            _ => assert_eq!(*outcome, Ok(Appended { woken: Vec::new(), version: 3 }), "run_{index}"),
+        }
+    }
+    assert_eq!((counts.commits - before.commits, counts.syncs - before.syncs), (8, 1));
+    for (worker, index) in workers.iter().zip(0..) {
+        let kept =
+            node.store.decision(&world.tenant, &worker.lease.run, &DecisionId::from("d")).await.unwrap();
+        let shown = node.store.run(&world.tenant, &worker.lease.run).await.unwrap().unwrap();
+        match index {
+            2 => assert!(kept.is_none() && shown.status == PublicRunStatus::WaitingApproval, "{shown:?}"),
+            4 => assert_eq!(kept.unwrap().call, CallId::from("b")),
+            _ => {
+                assert_eq!((kept.unwrap().call, shown.status), (CallId::from("a"), PublicRunStatus::Running));
+                let open = Item::Decision(worker.decision("b", Some("d"), approve()));
+                let verdict = node.store.submit(&world.tenant, &worker.lease.run, open).await.unwrap();
+                assert!(!matches!(verdict, Verdict::Accepted), "the id is used: {verdict:?}");
+            }
+        }
+        let log = node.store.events(&world.tenant, &worker.lease.run, 0, 100).await.unwrap();
+        assert_eq!(
+            log.last().map(|last| last.readable().unwrap().event.seq),
+            Some(shown.control.as_ref().unwrap().seq),
+            "run_{index}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn batched_releases_each_get_their_own_answer() {
+    let cluster = Cluster::new();
+    let node = cluster.node().await;
+    let world = &node.world;
+    let mut workers: Vec<Worker> = Vec::new();
+    for index in 0..8 {
+        workers.push(held(world, &format!("thr_{index}"), &format!("run_{index}"), "transfer").await);
+    }
+    // 3: a decision waits for it. 5: it was let go before, and somebody has it again.
+    world.submit_accepted("run_3", Item::Decision(workers[3].decision("call_run_3", None, approve()))).await;
+    assert_eq!(node.store.release(&workers[5].lease).await, Ok(true));
+    let again = claim(world, "run_5").await.expect("nobody has it");
+
+    let before = node.store.metrics().syncs;
+    let outcomes = at_once(workers.iter().map(|worker| node.store.release(&worker.lease))).await;
+    for (outcome, index) in outcomes.iter().zip(0..) {
+        match index {
+            3 => assert_eq!(*outcome, Ok(false)),
+            5 => assert_eq!(*outcome, Err(StoreError::Fenced)),
+            _ => assert_eq!(*outcome, Ok(true), "run_{index}"),
+        }
+    }
+    assert_eq!(node.store.metrics().syncs - before, 1, "one statement");
+    assert!(node.store.may_send(&again.lease) && node.store.may_send(&workers[3].lease));
+    for index in [0, 7] {
+        assert!(!node.store.may_send(&workers[index].lease));
+        assert!(claim(world, &format!("run_{index}")).await.is_some(), "nobody has run_{index}");
+    }
+}
+
+#[tokio::test]
+async fn batched_call_id_lookups_each_get_their_own_answer() {
+    let cluster = Cluster::new();
+    let node = cluster.node().await;
+    let world = &node.world;
+    let mut workers: Vec<Worker> = Vec::new();
+    for index in 0..6 {
+        let mut worker = started(world, &format!("thr_{index}"), &format!("run_{index}")).await;
+        worker.asks(&[(format!("call_{index}").as_str(), "transfer"), ("call_x~1", "transfer")]);
+        worker.commit(world).await.unwrap();
+        workers.push(worker);
+    }
+    let asked: Vec<String> = ["call_0", "call_1", "call_x", "call"].map(str::to_owned).into();
+    let told = at_once(workers.iter().map(|worker| node.store.taken_call_ids(&worker.lease, &asked))).await;
+    for (told, index) in told.into_iter().zip(0..) {
+        let mut expected: BTreeSet<CallId> = [CallId::from("call_x~1")].into();
+        if index < 2 {
+            expected.insert(CallId::from(format!("call_{index}")));
+        }
+        assert_eq!(told.unwrap(), expected, "run_{index}");
+    }
+}
+
+/// A claim of one run brings its inbox, but for a long one.
+#[tokio::test]
+async fn a_long_inbox_is_loaded_like_a_short_one() {
+    let cluster = Cluster::new();
+    let node = cluster.node().await;
+    let world = &node.world;
+    for (run, reason) in [("short", "x".repeat(10)), ("long", "x".repeat(40_000))] {
+        let worker = parked(world, &format!("thr_{run}"), run, "transfer").await;
+        let action = DecisionAction::Cancel { reason: Some(reason), then: None };
+        let item = Item::Decision(worker.decision(&format!("call_{run}"), None, action));
+        world.submit_accepted(run, item.clone()).await;
+        let claimed = claim(world, run).await.expect("nobody has it");
+        let heard: Vec<&Item> = claimed.inbox.iter().map(|(_, item)| item).collect();
+        assert_eq!(heard, [&item], "{run}");
+        assert_eq!(Some(claimed.run.control), world.run(run).await.control);
+    }
+}

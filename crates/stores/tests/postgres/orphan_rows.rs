@@ -1,0 +1,41 @@
+//! Every row belongs to a run or a thread that is there, also in the tables that have no foreign key.
+
+use engine::store::{Store, StoreError};
+use machine::id::ThreadId;
+
+use crate::nodes::Cluster;
+use crate::worker::started;
+
+/// Rows of those tables whose run or thread is not there.
+const STRAYS: &str = "SELECT
+    (SELECT count(*) FROM runs r WHERE NOT EXISTS (SELECT 1 FROM threads t WHERE t.thread = r.thread))
+    + (SELECT count(*) FROM commits c WHERE NOT EXISTS (SELECT 1 FROM runs r WHERE r.run = c.run))
+    + (SELECT count(*) FROM messages m WHERE NOT EXISTS (SELECT 1 FROM threads t WHERE t.thread = m.thread))
+    + (SELECT count(*) FROM call_ids c WHERE NOT EXISTS (SELECT 1 FROM threads t WHERE t.thread = c.thread))";
+
+#[tokio::test]
+async fn a_commit_of_a_run_that_is_gone_leaves_no_rows() {
+    let cluster = Cluster::new();
+    let node = cluster.node().await;
+    let world = &node.world;
+    let client = cluster.client().await;
+    let strays = async || client.query_one(STRAYS, &[]).await.unwrap().get::<_, i64>(0);
+    let mut worker = started(world, "thr", "run").await;
+    worker.asks(&[("a", "echo")]);
+    let late = worker.append();
+    worker.reload(world).await;
+    worker.finish_with("done");
+    worker.commit(world).await.unwrap();
+    node.store.delete_thread(&world.tenant, &ThreadId::from("thr")).await.unwrap();
+    assert_eq!(strays().await, 0, "nothing is left of a thread");
+    assert_eq!(node.store.append(&worker.lease, late).await, Err(StoreError::Fenced));
+
+    // What the statement itself does with a number that is nobody's.
+    let number = worker.lease.row;
+    let holder: i64 = client.query_one("SELECT max(node) FROM nodes", &[]).await.unwrap().get(0);
+    let together = "SELECT append_together($1, NULL, ARRAY[$2::bigint], '{acme}', '{run}', '{1}', '{1}', '{1}', '{2}', '{running}', '{NULL}',
+        '{false}', '{NULL}', '{NULL}', '{waiting}', '{NULL}', '{x}', '{1}', '{1}', '{msg}', '{2}', '{user}', '{1}', '{a}', '{}', '{}')";
+    let answer = client.query_one(together, &[&holder, &number]).await.unwrap();
+    assert_eq!(answer.get::<_, Vec<String>>(0), ["alone"]);
+    assert_eq!(strays().await, 0);
+}

@@ -1,0 +1,144 @@
+//! What a commit reads does not grow with the tables, also by a plan that was made while they were empty.
+
+use engine::store::{AutoApproval, StoreError};
+use machine::id::ThreadId;
+use tokio_postgres::Client;
+use tokio_postgres::types::ToSql;
+
+use crate::nodes::Cluster;
+use crate::postgres_server::Server;
+use crate::worker::started;
+
+/// As every session of a store has it.
+const PLANS: &str = "SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_hashjoin = off;
+    SET enable_mergejoin = off; SET plan_cache_mode = force_generic_plan; SET jit = off";
+/// Rows of tables and entries of indexes that this session has looked at.
+const LOOKED_AT: &str = "SELECT coalesce(sum(pg_stat_get_xact_tuples_returned(c.oid)), 0)::bigint
+    FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1";
+/// The next commit of a run, with a message that might be of a call and a call that might have a message.
+const APPEND: &str = "SELECT append_together($1, NULL, ARRAY[$2::bigint], '{acme}', '{run}', ARRAY[$3::bigint],
+    ARRAY[$4::bigint], '{1}', ARRAY[$4 + 1], '{running}', '{NULL}', '{false}', '{NULL}', '{NULL}', '{waiting}', '{x}', '{x}', '{1}',
+    '{1}', '{msg_said}', ARRAY[$4 + 1], '{user}', '{1}', '{asked}', '{}', '{}') = '{held}'";
+/// The first commit of another run on a thread that is free.
+const CREATION: &str = "SELECT (create_together($1, NULL, '{acme}', '{free}', ARRAY[$3::bigint], ARRAY[$2::text], '{next}',
+    '{assistant}', '{msg_new}', '{1}', '{running}', '{NULL}', '{false}', '{1}', '{1}', '{user_message}', '{x}', '{x}', '{1}',
+    '{1}', '{msg_new}', '{1}', '{user}', '{1}', '{asked}', '{}', '{}', '{}'))[1] IS NOT NULL";
+/// Many rows of others wherever something is looked for.
+const OTHERS: &str = "
+    INSERT INTO threads (tenant, id, created_at, metadata) VALUES ('acme', 'others', 1, 'null');
+    INSERT INTO runs (
+        tenant, id, thread, agent, status, holds, seq, epoch, in_doubt, ready, created_at, ended_at, control
+    ) SELECT 'acme', 'other' || i, thread, 'a', 'completed', false, 1, 0, false, 0, 1, 1, ''
+    FROM threads, generate_series(1, 3000) AS i WHERE id = 'others';
+    INSERT INTO inbox (tenant, run, kind, item) SELECT 'acme', run, 'interrupt', 'x' FROM runs WHERE id LIKE 'other%';
+    INSERT INTO call_ids (tenant, thread, id)
+    SELECT 'acme', thread, i FROM threads, generate_series(1, 3000) AS i WHERE id = 'others';
+    INSERT INTO messages (tenant, thread, id, run, seq, role, place)
+    SELECT 'acme', thread, i, 1, 1, 'user', i FROM threads, generate_series(1, 3000) AS i WHERE id = 'others'";
+
+/// A statement that says whether it went well; it is undone afterwards.
+async fn looks_at(client: &Client, schema: &String, sql: &str, parameters: &[&(dyn ToSql + Sync)]) -> i64 {
+    client.batch_execute("BEGIN").await.unwrap();
+    let looked_at = async || client.query_one(LOOKED_AT, &[schema]).await.unwrap().get::<_, i64>(0);
+    let before = looked_at().await;
+    assert!(client.query_one(sql, parameters).await.unwrap().get::<_, bool>(0), "{sql}");
+    let count = looked_at().await - before;
+    client.batch_execute("ROLLBACK").await.unwrap();
+    count
+}
+
+#[tokio::test]
+async fn what_a_commit_reads_does_not_grow_with_the_tables() {
+    // Of its own: so many tables come and go on that of the others that plans are made anew there all the time.
+    let server = Server::start();
+    let cluster = Cluster::on(&server);
+    let node = cluster.node().await;
+    let worker = started(&node.world, "thr", "run").await;
+    let mut ended = started(&node.world, "free", "ended").await;
+    ended.finish_with("done");
+    ended.commit(&node.world).await.unwrap();
+    let client = cluster.client().await;
+    client.batch_execute(PLANS).await.unwrap();
+    let run = "SELECT run, node, epoch, seq FROM runs WHERE id = 'run'";
+    let run = client.query_one(run, &[]).await.unwrap();
+    let (number, holder, epoch, seq): (i64, i64, i64, i64) = (run.get(0), run.get(1), run.get(2), run.get(3));
+    assert_eq!(number, worker.lease.row);
+    let head = "SELECT id FROM messages WHERE run <> $1 ORDER BY place DESC LIMIT 1";
+    let head: String = client.query_one(head, &[&number]).await.unwrap().get(0);
+    let appends =
+        async || looks_at(&client, &cluster.schema, APPEND, &[&holder, &number, &epoch, &seq]).await;
+    let thread = client.query_one("SELECT thread FROM threads WHERE id = 'free'", &[]).await.unwrap();
+    let thread: i64 = thread.get(0);
+    let creates = async || looks_at(&client, &cluster.schema, CREATION, &[&holder, &head, &thread]).await;
+    let alone = (appends().await, creates().await);
+    assert!(alone.0 > 0 && alone.1 > 0, "nothing is counted: {alone:?}");
+    client.batch_execute(OTHERS).await.unwrap();
+    let among_many = (appends().await, creates().await);
+    assert!(
+        among_many.0 <= alone.0 + 10 && among_many.1 <= alone.1 + 10,
+        "{among_many:?} instead of {alone:?}"
+    );
+}
+
+/// Runs that were woken and that no node holds.
+const WOKEN: &str = "
+    INSERT INTO threads (tenant, id, created_at, metadata)
+    SELECT 'acme', 'woken_' || i, 1, 'null' FROM generate_series(1, 3000) AS i;
+    INSERT INTO runs (
+        tenant, id, thread, agent, status, holds, seq, epoch, in_doubt, ready, ready_at, created_at, control
+    ) SELECT 'acme', 'of_' || id, thread, 'a', 'waiting_tool', true, 1, 0, false, 1, 1, 1, ''
+    FROM threads WHERE id LIKE 'woken_%'";
+
+#[tokio::test]
+async fn an_urgent_claim_scans_no_other_woken_run() {
+    let server = Server::start();
+    let cluster = Cluster::on(&server);
+    let _node = cluster.node().await;
+    let client = cluster.client().await;
+    client.batch_execute(PLANS).await.unwrap();
+    let claim = "SELECT claim_woken(1, 10, NULL, true, NULL) = '{}'";
+    let alone = looks_at(&client, &cluster.schema, claim, &[]).await;
+    client.batch_execute(WOKEN).await.unwrap();
+    let among_many = looks_at(&client, &cluster.schema, claim, &[]).await;
+    assert!(among_many <= alone + 10, "{among_many} instead of {alone}");
+    let others = "SELECT cardinality(claim_woken(1, 10, NULL, false, NULL)) >= 0";
+    assert!(looks_at(&client, &cluster.schema, others, &[]).await >= 10, "nothing is counted");
+}
+
+#[tokio::test]
+async fn revoked_grants_are_in_no_index_that_a_thread_is_read_by() {
+    let cluster = Cluster::new();
+    let node = cluster.node().await;
+    let (tenant, thread) = (node.world.tenant.clone(), ThreadId::from("thr"));
+    let store = &node.world.store;
+    store.put_thread(&tenant, &thread, &serde_json::Value::Null).await.unwrap();
+    let set = async |id: &str, on: bool| {
+        let given = AutoApproval { id: id.into(), by: "ana".into() };
+        store.set_auto_approve(&tenant, &thread, on.then_some(&given)).await.unwrap();
+    };
+    for index in 0..30 {
+        set(&format!("grt_{index}"), true).await;
+        match index % 3 {
+            0 => set("", false).await,
+            1 => store.revoke_grant(&tenant, &format!("grt_{index}").into()).await.unwrap(),
+            _ => {}
+        }
+    }
+    set("grt_last", true).await;
+    assert_eq!(store.revoke_grant(&tenant, &"grt_1".into()).await, Err(StoreError::NotFound));
+    let client = cluster.client().await;
+    let rows = client.query_one("SELECT array_agg(id) FROM grants", &[]).await.unwrap();
+    assert_eq!(rows.get::<_, Vec<String>>(0), ["grt_last"]);
+    // Those that approvals gave stay, because the log has them.
+    let revoked =
+        "INSERT INTO grants (tenant, id, thread, tool, agent, definition, reasons, given_by, since, revoked)
+        SELECT tenant, 'old_' || i, thread, 'transfer', 'a', sha256(''), '[]', 'ana', 1, true
+        FROM threads, generate_series(1, 3000) AS i WHERE id = 'thr'";
+    client.batch_execute(PLANS).await.unwrap();
+    let reads = "SELECT auto_approved_by = 'ana' AND approved_tools = '{}' FROM threads_shown WHERE id = 'thr' AND tenant = $1";
+    let tenant = tenant.as_str().to_owned();
+    let alone = looks_at(&client, &cluster.schema, reads, &[&tenant]).await;
+    client.batch_execute(revoked).await.unwrap();
+    let among_many = looks_at(&client, &cluster.schema, reads, &[&tenant]).await;
+    assert!(among_many <= alone + 10, "{among_many} instead of {alone}");
+}
