@@ -15,13 +15,13 @@ use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq;
 use tokio_util::sync::CancellationToken;
 
-use crate::answers::counted;
+use crate::capacity::{Capacity, Permit, RequestPermit, TenantCapacity};
 use crate::error::{ApiError, Code};
-use crate::limits::{Bucket, Limits, too_much};
+use crate::extract::{BodyCheck, body_size_hint, read_body};
+use crate::limits::{Limits, TokenBucket, rate_limited};
 use crate::open_token::OpenToken;
 use crate::origin::{is_loopback, is_loopback_host, origin_parts};
-use crate::places::{Place, Places, Share, Taken};
-use crate::received::{Walked, body_bytes, whole};
+use crate::response_budget::budget_response;
 use crate::server::Server;
 use crate::setup::{ANONYMOUS, AgentScope, AgentShown, Auth, Key, Origins, Role, Roles};
 
@@ -35,16 +35,16 @@ pub(crate) struct Caller {
     pub(crate) tenant: Tenant,
     pub(crate) roles: Roles,
     agents: Arc<AgentScope>,
-    entrance: Entrance,
+    mode: AuthMode,
     /// Where their request is worked on.
-    pub(crate) place: Arc<Place>,
+    pub(crate) permit: Arc<RequestPermit>,
     /// Cancelled once the key counts for nothing any more: what goes on in its name ends.
     pub(crate) revoked: CancellationToken,
 }
 
 /// Through which mode of the server a caller came in. It says what they lack where they may not do something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Entrance {
+enum AuthMode {
     /// The server has no keys.
     Open(OpenToken),
     /// With a key.
@@ -53,19 +53,19 @@ enum Entrance {
 
 impl Caller {
     /// The refusal where a caller has none of these roles. Without keys it is the server's token that they lack.
-    pub(crate) fn lacks(&self, roles: &[Role], server: &Server) -> ApiError {
-        match self.entrance {
-            Entrance::Key => forbidden(roles),
-            Entrance::Open(token) => token.refusal(server.access.origins.listen),
+    pub(crate) fn denial(&self, roles: &[Role], server: &Server) -> ApiError {
+        match self.mode {
+            AuthMode::Key => forbidden(roles),
+            AuthMode::Open(token) => token.refusal(server.access.origins.listen),
         }
     }
 
     pub(crate) fn is_open(&self) -> bool {
-        matches!(self.entrance, Entrance::Open(_))
+        matches!(self.mode, AuthMode::Open(_))
     }
 
     /// Whether the runs of this agent, and what they ask, are shown to the caller.
-    pub(crate) fn sees(&self, agent: &AgentName) -> bool {
+    pub(crate) fn may_see(&self, agent: &AgentName) -> bool {
         self.agents.includes(agent)
     }
 
@@ -79,7 +79,7 @@ impl Caller {
 
     /// Whether the caller may give this agent something to do: the key is for it, and so is the tenant.
     pub(crate) fn may_use(&self, agent: &AgentShown) -> bool {
-        self.sees(&AgentName::from(agent.name.as_str())) && agent.tenants.include(&self.tenant)
+        self.may_see(&AgentName::from(agent.name.as_str())) && agent.tenants.include(&self.tenant)
     }
 
     /// Whether this caller may decide on a call that is held for this reason.
@@ -90,7 +90,7 @@ impl Caller {
             // Only the child run answers the last one; the decision itself is refused later.
             SuspensionKind::Question | SuspensionKind::ChildRun => &[Role::Run, Role::Approve],
         };
-        if roles.iter().any(|role| self.roles.has(*role)) { Ok(()) } else { Err(self.lacks(roles, server)) }
+        if roles.iter().any(|role| self.roles.has(*role)) { Ok(()) } else { Err(self.denial(roles, server)) }
     }
 }
 
@@ -103,21 +103,21 @@ impl<S: Sync> FromRequestParts<S> for Caller {
     }
 }
 
-/// The doors of a server.
+/// The credentials of a server.
 pub(crate) struct Access {
-    doors: RwLock<Arc<Doors>>,
-    places: Mutex<Places>,
+    credentials: RwLock<Arc<Credentials>>,
+    capacity: Mutex<Capacity>,
     origins: Origins,
 }
 
-enum Doors {
-    Open(Box<OpenDoor>),
+enum Credentials {
+    Open(Box<OpenCredentials>),
     Keys(Vec<([u8; 32], Holder)>),
 }
 
 /// A server without keys: every local caller may read and post, and the server's token allows the rest.
 #[derive(Clone)]
-struct OpenDoor {
+struct OpenCredentials {
     token_sha256: [u8; 32],
     without_token: Holder,
     with_token: Holder,
@@ -130,8 +130,8 @@ struct Holder {
     tenant: Tenant,
     roles: Roles,
     agents: Arc<AgentScope>,
-    bucket: Arc<Bucket>,
-    share: Share,
+    bucket: Arc<TokenBucket>,
+    capacity: TenantCapacity,
     revoked: CancellationToken,
 }
 
@@ -144,21 +144,26 @@ impl Holder {
     }
 }
 
-impl Doors {
-    fn of(auth: Auth, places: &mut Places, limits: &Limits) -> Self {
+impl Credentials {
+    fn new(auth: Auth, capacity: &mut Capacity, limits: &Limits) -> Self {
         let mut holder = |name: &str, tenant: Tenant, roles: Roles, agents: AgentScope| Holder {
             principal: Principal::from(name),
-            share: places.share(&tenant, limits),
+            capacity: capacity.for_tenant(&tenant, limits),
             tenant,
             roles,
             agents: Arc::new(agents),
-            bucket: Arc::new(Bucket::new(limits)),
+            bucket: Arc::new(TokenBucket::new(limits)),
             revoked: CancellationToken::new(),
         };
         match auth {
-            Auth::Open { token_sha256 } => Self::Open(Box::new(OpenDoor {
+            Auth::Open { token_sha256 } => Self::Open(Box::new(OpenCredentials {
                 token_sha256,
-                without_token: holder(ANONYMOUS, Tenant::default(), Roles::of(&[Role::Run]), AgentScope::All),
+                without_token: holder(
+                    ANONYMOUS,
+                    Tenant::default(),
+                    Roles::from_list(&[Role::Run]),
+                    AgentScope::All,
+                ),
                 with_token: holder(ANONYMOUS, Tenant::default(), Roles::ALL, AgentScope::All),
             })),
             Auth::Keys(keys) => Self::Keys(
@@ -173,10 +178,10 @@ impl Doors {
 
     /// Whoever was there before and is the same stays as they were, with what they have asked for lately. Gives how
     /// the others hear that they are gone.
-    fn take_over(&mut self, before: &Self) -> Vec<CancellationToken> {
+    fn carry_over(&mut self, before: &Self) -> Vec<CancellationToken> {
         match (self, before) {
-            (Self::Open(door), Self::Open(known)) => {
-                *door = known.clone();
+            (Self::Open(open), Self::Open(known)) => {
+                *open = known.clone();
                 Vec::new()
             }
             (Self::Keys(holders), Self::Keys(known)) => {
@@ -199,39 +204,39 @@ impl Doors {
 
 impl Access {
     pub(crate) fn new(auth: Auth, origins: Origins, limits: &Limits) -> Self {
-        let mut places = Places::new(limits);
-        let doors = Doors::of(auth, &mut places, limits);
-        Self { doors: RwLock::new(Arc::new(doors)), places: Mutex::new(places), origins }
+        let mut capacity = Capacity::new(limits);
+        let credentials = Credentials::new(auth, &mut capacity, limits);
+        Self { credentials: RwLock::new(Arc::new(credentials)), capacity: Mutex::new(capacity), origins }
     }
 
     /// Others may come in from here on. Whoever's key is the same as before notices nothing.
-    pub(crate) fn renew(&self, auth: Auth, limits: &Limits) {
-        let mut doors =
-            Doors::of(auth, &mut self.places.lock().unwrap_or_else(PoisonError::into_inner), limits);
-        let mut current = self.doors.write().unwrap_or_else(PoisonError::into_inner);
-        let gone = doors.take_over(&current);
-        *current = Arc::new(doors);
+    pub(crate) fn replace_auth(&self, auth: Auth, limits: &Limits) {
+        let mut credentials =
+            Credentials::new(auth, &mut self.capacity.lock().unwrap_or_else(PoisonError::into_inner), limits);
+        let mut current = self.credentials.write().unwrap_or_else(PoisonError::into_inner);
+        let gone = credentials.carry_over(&current);
+        *current = Arc::new(credentials);
         drop(current);
         // Only now: what begins in the name of an old key meanwhile ends too.
         gone.iter().for_each(CancellationToken::cancel);
     }
 
     /// What a tenant may have of the server, whoever asks for it.
-    pub(crate) fn share(&self, tenant: &Tenant, limits: &Limits) -> Share {
-        self.places.lock().unwrap_or_else(PoisonError::into_inner).share(tenant, limits)
+    pub(crate) fn capacity_for(&self, tenant: &Tenant, limits: &Limits) -> TenantCapacity {
+        self.capacity.lock().unwrap_or_else(PoisonError::into_inner).for_tenant(tenant, limits)
     }
 
-    fn doors(&self) -> Arc<Doors> {
-        self.doors.read().unwrap_or_else(PoisonError::into_inner).clone()
+    fn credentials(&self) -> Arc<Credentials> {
+        self.credentials.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The key's holder. Every key is compared, and each in the same time, so that the time tells nothing. Without keys
     /// a wrong token is as good as none: it opens nothing, and reading needs none.
-    fn holder(&self, headers: &HeaderMap) -> Option<(Entrance, Holder)> {
+    fn authenticate(&self, headers: &HeaderMap) -> Option<(AuthMode, Holder)> {
         let digest = bearer_token(headers).map(|token| <[u8; 32]>::from(Sha256::digest(token)));
-        match &*self.doors() {
-            Doors::Open(door) => {
-                let OpenDoor { token_sha256, without_token, with_token } = &**door;
+        match &*self.credentials() {
+            Credentials::Open(open) => {
+                let OpenCredentials { token_sha256, without_token, with_token } = &**open;
                 let (token, holder) = match digest {
                     Some(digest) if bool::from(token_sha256.ct_eq(&digest)) => (OpenToken::Valid, with_token),
                     Some(_) | None if headers.contains_key(header::AUTHORIZATION) => {
@@ -239,9 +244,9 @@ impl Access {
                     }
                     Some(_) | None => (OpenToken::Missing, without_token),
                 };
-                Some((Entrance::Open(token), holder.clone()))
+                Some((AuthMode::Open(token), holder.clone()))
             }
-            Doors::Keys(holders) => {
+            Credentials::Keys(holders) => {
                 let digest = digest?;
                 let mut found = None;
                 for (sha256, holder) in holders {
@@ -249,7 +254,7 @@ impl Access {
                         found = Some(holder);
                     }
                 }
-                found.map(|holder| (Entrance::Key, holder.clone()))
+                found.map(|holder| (AuthMode::Key, holder.clone()))
             }
         }
     }
@@ -257,7 +262,7 @@ impl Access {
     /// Without keys only whoever is on this machine may ask, and no page of another site: such a page can send
     /// requests to this machine, but it cannot hide where they come from.
     fn check_origin(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), ApiError> {
-        if matches!(*self.doors(), Doors::Keys(_)) {
+        if matches!(*self.credentials(), Credentials::Keys(_)) {
             return Ok(());
         }
         let mut hosts = headers.get_all(header::HOST).iter();
@@ -303,7 +308,11 @@ pub(crate) fn bearer_token(headers: &HeaderMap) -> Option<&[u8]> {
 }
 
 /// A page of another site is refused on every route, also where no key is needed.
-pub(crate) async fn at_home(State(server): State<Arc<Server>>, request: Request, next: Next) -> Response {
+pub(crate) async fn origin_guard(
+    State(server): State<Arc<Server>>,
+    request: Request,
+    next: Next,
+) -> Response {
     match server.access.check_origin(request.uri(), request.headers()) {
         Ok(()) => next.run(request).await,
         Err(refused) => refused.into_response(),
@@ -329,15 +338,15 @@ pub(crate) enum WithoutKeys {
 }
 
 impl Guard {
-    fn admits(&self, entrance: Entrance, roles: Roles) -> Result<(), ApiError> {
-        match (entrance, self.without_keys) {
-            (Entrance::Key, WithoutKeys::Free | WithoutKeys::Token) => {
+    fn admits(&self, mode: AuthMode, roles: Roles) -> Result<(), ApiError> {
+        match (mode, self.without_keys) {
+            (AuthMode::Key, WithoutKeys::Free | WithoutKeys::Token) => {
                 let admitted = self.roles.is_empty() || self.roles.iter().any(|role| roles.has(*role));
                 if admitted { Ok(()) } else { Err(forbidden(self.roles)) }
             }
-            (Entrance::Open(_), WithoutKeys::Free)
-            | (Entrance::Open(OpenToken::Valid), WithoutKeys::Token) => Ok(()),
-            (Entrance::Open(sent @ (OpenToken::Missing | OpenToken::Wrong)), WithoutKeys::Token) => {
+            (AuthMode::Open(_), WithoutKeys::Free)
+            | (AuthMode::Open(OpenToken::Valid), WithoutKeys::Token) => Ok(()),
+            (AuthMode::Open(sent @ (OpenToken::Missing | OpenToken::Wrong)), WithoutKeys::Token) => {
                 Err(sent.refusal(self.server.access.origins.listen))
             }
         }
@@ -346,32 +355,32 @@ impl Guard {
 
 pub(crate) async fn guard(State(guard): State<Guard>, request: Request, next: Next) -> Response {
     let server = &guard.server;
-    let Some((entrance, holder)) = server.access.holder(request.headers()) else {
+    let Some((mode, holder)) = server.access.authenticate(request.headers()) else {
         return unauthorized(request.headers()).into_response();
     };
-    if !holder.bucket.take() {
-        return too_much("this key asks too often").into_response();
+    if !holder.bucket.try_take() {
+        return rate_limited("this key asks too often").into_response();
     }
-    if let Err(refused) = guard.admits(entrance, holder.roles) {
+    if let Err(refused) = guard.admits(mode, holder.roles) {
         return refused.into_response();
     }
-    let admitted = |place: &Arc<Place>, request: &mut Request| {
+    let admit = |permit: &Arc<RequestPermit>, request: &mut Request| {
         // The key may have been removed, or have lost its role, while the body was on its way.
-        let (entrance, holder) =
-            server.access.holder(request.headers()).ok_or_else(|| unauthorized(request.headers()))?;
-        guard.admits(entrance, holder.roles)?;
+        let (mode, holder) =
+            server.access.authenticate(request.headers()).ok_or_else(|| unauthorized(request.headers()))?;
+        guard.admits(mode, holder.roles)?;
         request.extensions_mut().insert(Caller {
             principal: holder.principal.clone(),
             tenant: holder.tenant.clone(),
             roles: holder.roles,
             agents: holder.agents.clone(),
-            entrance,
-            place: place.clone(),
+            mode,
+            permit: permit.clone(),
             revoked: holder.revoked.clone(),
         });
         Ok(())
     };
-    match answered(server, &holder.share, request, next, admitted).await {
+    match process_request(server, &holder.capacity, request, next, admit).await {
         Ok(response) => response,
         Err(refused) => refused.into_response(),
     }
@@ -379,53 +388,55 @@ pub(crate) async fn guard(State(guard): State<Guard>, request: Request, next: Ne
 
 /// The body comes first: no place is held for whoever is slow to say what they want. A server that begins to drain waits
 /// for no body, and answers every request that it has taken.
-pub(crate) async fn answered(
+pub(crate) async fn process_request(
     server: &Server,
-    share: &Share,
+    capacity: &TenantCapacity,
     request: Request,
     next: Next,
-    admitted: impl FnOnce(&Arc<Place>, &mut Request) -> Result<(), ApiError>,
+    admit: impl FnOnce(&Arc<RequestPermit>, &mut Request) -> Result<(), ApiError>,
 ) -> Result<Response, ApiError> {
-    let only_shows = matches!(*request.method(), Method::GET | Method::HEAD);
-    let arrived = tokio::select! {
+    let is_read_only = matches!(*request.method(), Method::GET | Method::HEAD);
+    let buffered = tokio::select! {
         biased;
-        () = server.draining.cancelled(), if !only_shows => return Err(draining()),
-        arrived = Arrived::wait(server, share, request) => arrived?,
+        () = server.draining.cancelled(), if !is_read_only => return Err(draining_error()),
+        buffered = BufferedRequest::read(server, capacity, request) => buffered?,
     };
-    let Arrived { mut request, place, rooms } = arrived;
-    let taken = if only_shows { None } else { Some(server.take()?) };
-    let place = Arc::new(place);
-    admitted(&place, &mut request)?;
+    let BufferedRequest { mut request, permit, memory_permits } = buffered;
+    let in_flight = if is_read_only { None } else { Some(server.track_request()?) };
+    let permit = Arc::new(permit);
+    admit(&permit, &mut request)?;
     let response = next.run(request).await;
-    drop((rooms, taken));
-    counted(share, place, only_shows, response).await
+    drop((memory_permits, in_flight));
+    budget_response(capacity, permit, is_read_only, response).await
 }
 
 /// A request whose body is there, with the room that it needs.
-struct Arrived {
+struct BufferedRequest {
     request: Request,
-    place: Place,
-    rooms: (Taken, Option<Taken>),
+    permit: RequestPermit,
+    memory_permits: (Permit, Option<Permit>),
 }
 
-impl Arrived {
-    async fn wait(server: &Server, share: &Share, request: Request) -> Result<Self, ApiError> {
-        let Some(room) = share.room(body_bytes(&request, server.limits.body_bytes_max)).await else {
-            return Err(too_much("too many bodies are on their way"));
+impl BufferedRequest {
+    async fn read(server: &Server, capacity: &TenantCapacity, request: Request) -> Result<Self, ApiError> {
+        let Some(body_permit) =
+            capacity.reserve_body(body_size_hint(&request, server.limits.body_bytes_max)).await
+        else {
+            return Err(rate_limited("too many bodies are on their way"));
         };
-        let request = whole(request, &server.limits, &server.json_threads, share).await?;
-        let memory = request.extensions().get::<Walked>().and_then(Walked::memory_bytes);
+        let request = read_body(request, &server.limits, &server.json_threads, capacity).await?;
+        let memory = request.extensions().get::<BodyCheck>().and_then(BodyCheck::memory_bytes);
         let values = match memory {
-            Some(bytes) => match share.values_room(bytes).await {
-                Some(taken) => Some(taken),
-                None => return Err(too_much("too many large JSON values are worked on")),
+            Some(bytes) => match capacity.reserve_values(bytes).await {
+                Some(permit) => Some(permit),
+                None => return Err(rate_limited("too many large JSON values are worked on")),
             },
             None => None,
         };
-        let Some(place) = share.place().await else {
-            return Err(too_much("too many requests are worked on"));
+        let Some(permit) = capacity.acquire_request().await else {
+            return Err(rate_limited("too many requests are worked on"));
         };
-        Ok(Self { request, place, rooms: (room, values) })
+        Ok(Self { request, permit, memory_permits: (body_permit, values) })
     }
 }
 
@@ -451,7 +462,7 @@ fn forbidden(roles: &[Role]) -> ApiError {
     .with("roles", names)
 }
 
-pub(crate) fn draining() -> ApiError {
+pub(crate) fn draining_error() -> ApiError {
     ApiError::new(
         Code::Draining,
         "this server is stopping and took nothing; send the request again, to the next one",
@@ -472,7 +483,7 @@ mod tests {
         Access::new(Auth::open("drawn"), origins, &Limits::default())
     }
 
-    fn judged(access: &Access, host: Option<&str>, origin: Option<&str>) -> bool {
+    fn is_allowed(access: &Access, host: Option<&str>, origin: Option<&str>) -> bool {
         let mut headers = HeaderMap::new();
         if let Some(host) = host {
             headers.insert(header::HOST, host.parse().expect("a header"));
@@ -487,14 +498,14 @@ mod tests {
     fn only_names_of_this_machine_are_answered() {
         let access = access(None);
         for good in ["127.0.0.1:8787", "localhost", "LOCALHOST:1", "[::1]:8787", "127.9.9.9"] {
-            assert!(judged(&access, Some(good), None), "{good}");
+            assert!(is_allowed(&access, Some(good), None), "{good}");
         }
         let bad =
             ["evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "10.0.0.1", "[::2]", ""];
         for bad in bad.into_iter().chain(["a@localhost", "127.0.0.1@evil.example", "localhost evil"]) {
-            assert!(!judged(&access, Some(bad), None), "{bad}");
+            assert!(!is_allowed(&access, Some(bad), None), "{bad}");
         }
-        assert!(!judged(&access, None, None), "no Host at all");
+        assert!(!is_allowed(&access, None, None), "no Host at all");
     }
 
     #[test]
@@ -507,7 +518,7 @@ mod tests {
             "https://hold.example",
             "https://HOLD.example:443",
         ] {
-            assert!(judged(&access, host, Some(good)), "{good}");
+            assert!(is_allowed(&access, host, Some(good)), "{good}");
         }
         let bad = ["null", "http://evil.example", "http://localhost:3000", "https://localhost:8787", ""];
         for bad in bad.into_iter().chain([
@@ -517,7 +528,7 @@ mod tests {
             "http://ann:sesame@localhost:8787",
             "https://hold.example@hold.example",
         ]) {
-            assert!(!judged(&access, host, Some(bad)), "{bad}");
+            assert!(!is_allowed(&access, host, Some(bad)), "{bad}");
         }
     }
 
@@ -527,7 +538,7 @@ mod tests {
             name: name.into(),
             sha256: Sha256::digest(token).into(),
             tenant: Tenant::from(name),
-            roles: Roles::of(roles),
+            roles: Roles::from_list(roles),
             agents: AgentScope::All,
         };
         let keys = vec![key("a", "token-a", &[Role::Run]), key("b", "token-b", &[Role::Approve])];
@@ -536,7 +547,7 @@ mod tests {
         let name = |value: &str| {
             let mut headers = HeaderMap::new();
             headers.insert(header::AUTHORIZATION, value.parse().expect("a header"));
-            access.holder(&headers).map(|(_, holder)| holder.principal.to_string())
+            access.authenticate(&headers).map(|(_, holder)| holder.principal.to_string())
         };
         assert_eq!(name("Bearer token-b").as_deref(), Some("b"));
         assert_eq!(name("bearer token-a").as_deref(), Some("a"));
@@ -545,6 +556,6 @@ mod tests {
         {
             assert_eq!(name(bad), None, "{bad}");
         }
-        assert!(access.holder(&HeaderMap::new()).is_none());
+        assert!(access.authenticate(&HeaderMap::new()).is_none());
     }
 }

@@ -15,18 +15,18 @@ use machine::id::{RunId, SuspensionId};
 use machine::projection_rows::ApprovalStatus;
 
 use crate::access::Caller;
+use crate::approval_view::build_approval;
 use crate::error::ApiError;
-use crate::limits::{OpenStream, too_much};
+use crate::limits::{OpenStream, rate_limited};
 use crate::server::Server;
-use crate::shown::shown;
 use crate::streaming;
 
 /// A change is told within this time, or its stream is over. Older ones were told before.
 const RECENT_MS: u64 = 10 * 60 * 1_000;
 /// Changes that one stream remembers to have told.
-const TOLD_MAX: usize = 16 * 1_024;
+const SENT_MAX: usize = 16 * 1_024;
 /// Runs of which one stream remembers how far it has looked.
-const LOOKED_MAX: usize = 4 * 1_024;
+const TRACKED_RUNS_MAX: usize = 4 * 1_024;
 /// Approvals that are read at once.
 const ROWS_MAX: usize = 8;
 
@@ -37,23 +37,23 @@ pub(crate) fn open(
     let open = server.open_stream(&caller.tenant)?;
     // Before the list is read: nothing may happen in between.
     let Some(feed) = server.engine.approval_feed(&caller.tenant) else {
-        return Err(too_much("approvals of too many tenants are watched"));
+        return Err(rate_limited("approvals of too many tenants are watched"));
     };
-    let watched = Watched {
+    let watcher = ApprovalWatcher {
         _open: open,
         feed,
         server: server.clone(),
         caller: caller.clone(),
-        listing: Some(Listing::of(ApprovalFilter::default())),
+        listing: Some(Listing::new(ApprovalFilter::default())),
         ready: VecDeque::new(),
-        told: Told::default(),
-        looked: BTreeMap::new(),
+        sent: SentApprovals::default(),
+        last_seqs: BTreeMap::new(),
         began_at: server.engine.store().now(),
         caught_up_at: server.engine.store().now(),
     };
-    Ok(stream::unfold(watched, |mut watched| async move {
-        match watched.next().await {
-            Ok(Some(event)) => Some((Ok(event), watched)),
+    Ok(stream::unfold(watcher, |mut watcher| async move {
+        match watcher.next().await {
+            Ok(Some(event)) => Some((Ok(event), watcher)),
             Ok(None) => None,
             // Whoever reconnects starts over.
             Err(error) => {
@@ -64,16 +64,16 @@ pub(crate) fn open(
     }))
 }
 
-struct Watched {
+struct ApprovalWatcher {
     server: Arc<Server>,
     caller: Caller,
     feed: ApprovalFeed,
     /// What is read next: the pending ones first, and then what has changed in one run after the other.
     listing: Option<Listing>,
     ready: VecDeque<SuspensionView>,
-    told: Told,
+    sent: SentApprovals,
     /// The last event of each run whose changes were seen. A run that is not in here is looked at from its beginning.
-    looked: BTreeMap<RunId, u64>,
+    last_seqs: BTreeMap<RunId, u64>,
     began_at: Timestamp,
     /// When it was last known that nothing was left unread.
     caught_up_at: Timestamp,
@@ -87,12 +87,12 @@ struct Listing {
 }
 
 impl Listing {
-    const fn of(filter: ApprovalFilter) -> Self {
+    const fn new(filter: ApprovalFilter) -> Self {
         Self { filter, page: Page { cursor: None, limit: ROWS_MAX } }
     }
 }
 
-impl Watched {
+impl ApprovalWatcher {
     /// None where the stream is over: the server drains, the key is gone, or more happened than this stream heard of.
     async fn next(&mut self) -> Result<Option<Event>, ApiError> {
         loop {
@@ -100,20 +100,20 @@ impl Watched {
                 return Ok(None);
             }
             if let Some(view) = self.ready.pop_front() {
-                let approval = shown(&self.server, &view).await?;
+                let approval = build_approval(&self.server, &view).await?;
                 return Ok(streaming::event("approval", &approval));
             }
             if let Some(listing) = self.listing.take() {
-                if self.is_too_late() {
+                if self.is_too_slow() {
                     return Ok(None);
                 }
                 self.read(listing).await?;
                 continue;
             }
-            match self.news().await {
+            match self.next_change().await {
                 Some(ApprovalChange::Run { run }) => {
-                    let after = self.looked.get(&run).copied().unwrap_or(0);
-                    self.listing = Some(Listing::of(ApprovalFilter::changed(&run, after)));
+                    let after = self.last_seqs.get(&run).copied().unwrap_or(0);
+                    self.listing = Some(Listing::new(ApprovalFilter::changed(&run, after)));
                 }
                 Some(ApprovalChange::Missed) | None => return Ok(None),
             }
@@ -121,23 +121,23 @@ impl Watched {
     }
 
     /// None where the stream is over.
-    async fn news(&mut self) -> Option<ApprovalChange> {
-        if let Some(news) = self.feed.next().now_or_never() {
-            return news;
+    async fn next_change(&mut self) -> Option<ApprovalChange> {
+        if let Some(change) = self.feed.next().now_or_never() {
+            return change;
         }
-        let news = tokio::select! {
+        let change = tokio::select! {
             biased;
             () = self.server.draining.cancelled() => None,
             () = self.caller.revoked.cancelled() => None,
-            news = self.feed.next() => news,
+            change = self.feed.next() => change,
         };
         // Until now there was nothing to read.
         self.caught_up_at = self.now();
-        news
+        change
     }
 
     /// A reader this slow may have missed what is not recent any more. Whoever reconnects starts over.
-    fn is_too_late(&self) -> bool {
+    fn is_too_slow(&self) -> bool {
         self.now().0.saturating_sub(self.caught_up_at.0) > RECENT_MS
     }
 
@@ -152,18 +152,18 @@ impl Watched {
             && let Some(last) = listed.items.iter().map(SuspensionView::changed_seq).max()
             && last > filter.changed_after
         {
-            if self.looked.len() >= LOOKED_MAX {
-                self.looked.pop_first();
+            if self.last_seqs.len() >= TRACKED_RUNS_MAX {
+                self.last_seqs.pop_first();
             }
-            self.looked.insert(run.clone(), last);
+            self.last_seqs.insert(run.clone(), last);
         }
         let now = self.now();
         let mut changes: Vec<SuspensionView> = Vec::new();
-        for view in listed.items.into_iter().filter(|view| self.caller.sees(&view.agent)) {
-            let is_known = self.told.knows(&view.id);
-            let is_news = self.told.is_news(&view, now);
+        for view in listed.items.into_iter().filter(|view| self.caller.may_see(&view.agent)) {
+            let is_known = self.sent.contains(&view.id);
+            let has_changed = self.sent.record(&view, now);
             let is_change = filter.run.is_some();
-            if is_change && !is_news {
+            if is_change && !has_changed {
                 continue;
             }
             // Opened and closed before anybody looked: those are two changes.
@@ -199,30 +199,30 @@ fn as_opened(view: &SuspensionView) -> SuspensionView {
 
 /// What was told lately.
 #[derive(Default)]
-struct Told {
-    standing: BTreeMap<SuspensionId, (ApprovalStatus, Timestamp)>,
+struct SentApprovals {
+    statuses: BTreeMap<SuspensionId, (ApprovalStatus, Timestamp)>,
 }
 
-impl Told {
-    fn knows(&self, id: &SuspensionId) -> bool {
-        self.standing.contains_key(id)
+impl SentApprovals {
+    fn contains(&self, id: &SuspensionId) -> bool {
+        self.statuses.contains_key(id)
     }
 
     /// Whether this has changed lately and was not told; from here on it was.
-    fn is_news(&mut self, view: &SuspensionView, now: Timestamp) -> bool {
+    fn record(&mut self, view: &SuspensionView, now: Timestamp) -> bool {
         let changed_at = view.decided_at.unwrap_or(view.created_at);
         let recent_from = Timestamp(now.0.saturating_sub(RECENT_MS));
         if changed_at < recent_from {
             return false;
         }
-        if self.standing.len() >= TOLD_MAX {
-            self.standing.retain(|_, (_, changed_at)| *changed_at >= recent_from);
+        if self.statuses.len() >= SENT_MAX {
+            self.statuses.retain(|_, (_, changed_at)| *changed_at >= recent_from);
         }
-        if self.standing.len() >= TOLD_MAX {
-            self.standing.pop_first();
+        if self.statuses.len() >= SENT_MAX {
+            self.statuses.pop_first();
         }
         // An answer is told when it is accepted; that the run hears it later changes nothing.
-        let before = self.standing.insert(view.id.clone(), (view.status, changed_at));
+        let before = self.statuses.insert(view.id.clone(), (view.status, changed_at));
         before.is_none_or(|(status, _)| status != view.status)
     }
 }

@@ -13,8 +13,8 @@ pub use decision::{
 };
 pub use message::{ClientTool, PostMessage};
 pub use policy::PolicyFields;
-pub use report::{Report, ReportSaid};
-pub use strict::{BODY_DEPTH_MAX, BODY_NODES_MAX, strict};
-pub(crate) use strict::{strict_walked, walked};
+pub use report::{Report, ReportOutcome};
+pub use strict::{BODY_DEPTH_MAX, BODY_NODES_MAX, parse_strict};
+pub(crate) use strict::{check_text, parse_strict_checked};
 pub use text::{Id, Text, check_id};
 pub use thread::{AdminReload, AutoApprove, Interrupt, PostThread};

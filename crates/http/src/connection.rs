@@ -30,11 +30,11 @@ use crate::limits::Limits;
 /// The head of a request may have so many bytes.
 const HEAD_BYTES_MAX: usize = 64 * 1024;
 /// Before a listener that is in trouble (no free file handle) is asked again.
-const TROUBLE_PAUSE: Duration = Duration::from_millis(100);
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
 /// Connections beyond those that there may be, which are told how the server is doing and nothing else. Each has one
 /// request and little time.
-const SPARE_MAX: usize = 64;
+const OVERLOAD_CONNECTIONS_MAX: usize = 64;
 
 /// How long a server that was told to stop still takes requests in: those that were sent before their senders could know
 /// are told that it stops, and not cut off.
@@ -47,9 +47,9 @@ const LINGER_TIME: Duration = Duration::from_secs(5);
 /// Who answers.
 #[derive(Clone)]
 pub(crate) struct Routers {
-    pub(crate) usual: Router,
+    pub(crate) normal: Router,
     /// For whoever comes when every place is taken.
-    pub(crate) when_full: Router,
+    pub(crate) overloaded: Router,
 }
 
 /// Answers until it is told to stop; then open answers have a moment to end, and the rest is cut off.
@@ -60,9 +60,9 @@ pub(crate) async fn accept_all(
     refused: Counter,
     stopped: CancellationToken,
 ) {
-    let entrance = Entrance {
-        places: Arc::new(Semaphore::new(limits.connections_max)),
-        spare: Arc::new(Semaphore::new(SPARE_MAX)),
+    let acceptor = Acceptor {
+        permits: Arc::new(Semaphore::new(limits.connections_max)),
+        overload_permits: Arc::new(Semaphore::new(OVERLOAD_CONNECTIONS_MAX)),
         addresses: Arc::default(),
         per_address_max: limits.connections_per_address_max,
         refused,
@@ -75,67 +75,72 @@ pub(crate) async fn accept_all(
     };
     let mut last_requests = pin!(last_requests);
     loop {
-        let (stream, seat) = tokio::select! {
+        let (stream, permit) = tokio::select! {
             biased;
             () = &mut last_requests => break,
             Some(_) = connections.join_next() => continue,
-            accepted = entrance.accept(&listener) => accepted,
+            accepted = acceptor.accept(&listener) => accepted,
         };
         let (routers, limits, closing) = (routers.clone(), limits.clone(), closing.clone());
         connections.spawn(async move {
-            if seat.is_spare {
-                let one_answer = converse(stream, routers.when_full, &limits, false, closing);
-                let _ = tokio::time::timeout(limits.head_time, one_answer).await;
+            if permit.is_overload {
+                let one_answer = handle_connection(stream, routers.overloaded, &limits, false, closing);
+                let _ = tokio::time::timeout(limits.head_timeout, one_answer).await;
             } else {
-                converse(stream, routers.usual, &limits, true, closing).await;
+                handle_connection(stream, routers.normal, &limits, true, closing).await;
             }
-            drop(seat);
+            drop(permit);
         });
     }
     closing.cancel();
     let all = async { while connections.join_next().await.is_some() {} };
-    let _ = tokio::time::timeout(limits.parting_time, all).await;
+    let _ = tokio::time::timeout(limits.shutdown_grace, all).await;
 }
 
 /// How many are let in, and how many of one address.
-struct Entrance {
-    places: Arc<Semaphore>,
-    spare: Arc<Semaphore>,
-    addresses: Arc<Addresses>,
+struct Acceptor {
+    permits: Arc<Semaphore>,
+    overload_permits: Arc<Semaphore>,
+    addresses: Arc<AddressCounts>,
     per_address_max: Option<usize>,
     refused: Counter,
 }
 
 /// The place of one connection, until it is dropped.
-struct Seat {
-    is_spare: bool,
-    _place: Option<OwnedSemaphorePermit>,
-    _of_address: Counted,
+struct ConnectionPermit {
+    is_overload: bool,
+    _permit: Option<OwnedSemaphorePermit>,
+    _address_permit: AddressPermit,
 }
 
-impl Entrance {
-    async fn accept(&self, listener: &TcpListener) -> (TcpStream, Seat) {
+impl Acceptor {
+    async fn accept(&self, listener: &TcpListener) -> (TcpStream, ConnectionPermit) {
         // Whoever finds no place at all waits in the queue of the listener, which has a limit too.
-        let (mut place, mut is_spare) = tokio::select! {
+        let (mut permit, mut is_overload) = tokio::select! {
             biased;
-            place = self.places.clone().acquire_owned() => (place.ok(), false),
-            place = self.spare.clone().acquire_owned() => (place.ok(), true),
+            permit = self.permits.clone().acquire_owned() => (permit.ok(), false),
+            permit = self.overload_permits.clone().acquire_owned() => (permit.ok(), true),
         };
         loop {
             let (stream, peer) = match listener.accept().await {
                 Ok(accepted) => accepted,
                 Err(error) => {
                     tracing::warn!(%error, "a connection could not be accepted");
-                    tokio::time::sleep(TROUBLE_PAUSE).await;
+                    tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
                     continue;
                 }
             };
             // Places may have become free while nobody came.
-            if is_spare && let Ok(free) = self.places.clone().try_acquire_owned() {
-                (place, is_spare) = (Some(free), false);
+            if is_overload && let Ok(free) = self.permits.clone().try_acquire_owned() {
+                (permit, is_overload) = (Some(free), false);
             }
-            match self.addresses.count(peer.ip(), self.per_address_max) {
-                Some(counted) => return (stream, Seat { is_spare, _place: place, _of_address: counted }),
+            match self.addresses.acquire(peer.ip(), self.per_address_max) {
+                Some(address_permit) => {
+                    return (
+                        stream,
+                        ConnectionPermit { is_overload, _permit: permit, _address_permit: address_permit },
+                    );
+                }
                 None => {
                     self.refused.inc();
                     tracing::debug!(address = %peer.ip(), "too many connections of one address");
@@ -147,29 +152,29 @@ impl Entrance {
 
 /// The open connections of each address.
 #[derive(Default)]
-struct Addresses(Mutex<BTreeMap<IpAddr, usize>>);
+struct AddressCounts(Mutex<BTreeMap<IpAddr, usize>>);
 
 /// One connection, until it is dropped.
-struct Counted {
-    addresses: Arc<Addresses>,
+struct AddressPermit {
+    addresses: Arc<AddressCounts>,
     address: IpAddr,
 }
 
-impl Addresses {
+impl AddressCounts {
     /// None where there are as many as there may be.
-    fn count(self: &Arc<Self>, peer: IpAddr, count_max: Option<usize>) -> Option<Counted> {
-        let address = whoever_has(peer);
+    fn acquire(self: &Arc<Self>, peer: IpAddr, count_max: Option<usize>) -> Option<AddressPermit> {
+        let address = address_or_prefix(peer);
         let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let count = open.entry(address).or_default();
         if count_max.is_some_and(|max| *count >= max.max(1)) {
             return None;
         }
         *count += 1;
-        Some(Counted { addresses: self.clone(), address })
+        Some(AddressPermit { addresses: self.clone(), address })
     }
 }
 
-impl Drop for Counted {
+impl Drop for AddressPermit {
     fn drop(&mut self) {
         let mut open = self.addresses.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(count) = open.get_mut(&self.address) {
@@ -182,14 +187,14 @@ impl Drop for Counted {
 }
 
 /// Whoever has one IPv6 address has the 2^64 around it as well.
-fn whoever_has(peer: IpAddr) -> IpAddr {
+fn address_or_prefix(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V4(address) => IpAddr::V4(address),
         IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX))),
     }
 }
 
-async fn converse(
+async fn handle_connection(
     stream: TcpStream,
     router: Router,
     limits: &Limits,
@@ -199,7 +204,7 @@ async fn converse(
     // Events are small and should leave at once.
     let _ = stream.set_nodelay(true);
     let is_unread = Arc::new(AtomicBool::new(false));
-    let stream = Unstalled::new(stream, limits.stall_time, is_unread.clone());
+    let stream = StallTimeoutStream::new(stream, limits.stall_timeout, is_unread.clone());
     let router = TowerToHyperService::new(router);
     let answering = service_fn(move |request: hyper::Request<Incoming>| {
         let (has_body, is_post) = (!request.body().is_end_stream(), *request.method() == Method::POST);
@@ -213,7 +218,7 @@ async fn converse(
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(limits.head_time)
+        .header_read_timeout(limits.head_timeout)
         .max_buf_size(HEAD_BYTES_MAX)
         .keep_alive(keep_alive)
         .serve_connection(TokioIo::new(stream), answering);
@@ -232,26 +237,26 @@ async fn converse(
 
 /// A stream whose reader has to take something now and then. One who takes nothing for too long is cut off: what is
 /// kept for them is theirs alone, and nobody waits for them.
-struct Unstalled {
+struct StallTimeoutStream {
     stream: TcpStream,
-    stall_time: Duration,
-    given_up: Option<Pin<Box<Sleep>>>,
+    stall_timeout: Duration,
+    stall_timer: Option<Pin<Box<Sleep>>>,
     /// The last answer may have left part of its request unread.
     is_unread: Arc<AtomicBool>,
     is_shut: bool,
-    lingers_until: Option<Pin<Box<Sleep>>>,
+    linger_timer: Option<Pin<Box<Sleep>>>,
     discarded_bytes: usize,
 }
 
-impl Unstalled {
-    fn new(stream: TcpStream, stall_time: Duration, is_unread: Arc<AtomicBool>) -> Self {
+impl StallTimeoutStream {
+    fn new(stream: TcpStream, stall_timeout: Duration, is_unread: Arc<AtomicBool>) -> Self {
         Self {
             stream,
-            stall_time,
-            given_up: None,
+            stall_timeout,
+            stall_timer: None,
             is_unread,
             is_shut: false,
-            lingers_until: None,
+            linger_timer: None,
             discarded_bytes: 0,
         }
     }
@@ -268,7 +273,7 @@ impl Unstalled {
                 Poll::Ready(Ok(()) | Err(_)) => return Poll::Ready(()),
                 Poll::Pending => {
                     let until =
-                        self.lingers_until.get_or_insert_with(|| Box::pin(tokio::time::sleep(LINGER_TIME)));
+                        self.linger_timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(LINGER_TIME)));
                     return until.as_mut().poll(context);
                 }
             }
@@ -276,19 +281,23 @@ impl Unstalled {
         Poll::Ready(())
     }
 
-    fn watched<T>(&mut self, context: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+    fn check_stalled<T>(
+        &mut self,
+        context: &mut Context<'_>,
+        written: Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
         if written.is_ready() {
-            self.given_up = None;
+            self.stall_timer = None;
             return written;
         }
-        let stall_time = self.stall_time;
-        let given_up = self.given_up.get_or_insert_with(|| Box::pin(tokio::time::sleep(stall_time)));
-        ready!(given_up.as_mut().poll(context));
+        let stall_timeout = self.stall_timeout;
+        let stall_timer = self.stall_timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(stall_timeout)));
+        ready!(stall_timer.as_mut().poll(context));
         Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the reader takes nothing any more")))
     }
 }
 
-impl AsyncRead for Unstalled {
+impl AsyncRead for StallTimeoutStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -298,14 +307,14 @@ impl AsyncRead for Unstalled {
     }
 }
 
-impl AsyncWrite for Unstalled {
+impl AsyncWrite for StallTimeoutStream {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(context, bytes);
-        self.watched(context, written)
+        self.check_stalled(context, written)
     }
 
     fn poll_write_vectored(
@@ -314,7 +323,7 @@ impl AsyncWrite for Unstalled {
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
-        self.watched(context, written)
+        self.check_stalled(context, written)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -323,13 +332,13 @@ impl AsyncWrite for Unstalled {
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = Pin::new(&mut self.stream).poll_flush(context);
-        self.watched(context, flushed)
+        self.check_stalled(context, flushed)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         if !self.is_shut {
             let shut = Pin::new(&mut self.stream).poll_shutdown(context);
-            ready!(self.watched(context, shut))?;
+            ready!(self.check_stalled(context, shut))?;
             self.is_shut = true;
         }
         if self.is_unread.load(Ordering::Relaxed) {
@@ -344,9 +353,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_has_so_many_connections_and_a_network_of_one_counts_as_one() {
-        let addresses = Arc::<Addresses>::default();
-        let count = |text: &str| addresses.count(text.parse().expect("an address"), Some(2));
+    fn connections_are_limited_by_address_and_by_ipv6_prefix() {
+        let addresses = Arc::<AddressCounts>::default();
+        let count = |text: &str| addresses.acquire(text.parse().expect("an address"), Some(2));
         let (first, second) = (count("192.0.2.1"), count("::ffff:192.0.2.1"));
         assert!(first.is_some() && second.is_some());
         assert!(count("192.0.2.1").is_none(), "a third is refused");
@@ -358,7 +367,7 @@ mod tests {
         drop((first, network));
         assert!(addresses.0.lock().expect("nobody panicked").is_empty(), "nothing is kept of who is gone");
         let unbounded: Vec<_> =
-            (0..10).map(|_| addresses.count(IpAddr::from([192, 0, 2, 1]), None)).collect();
+            (0..10).map(|_| addresses.acquire(IpAddr::from([192, 0, 2, 1]), None)).collect();
         assert!(unbounded.iter().all(Option::is_some));
     }
 }

@@ -1,10 +1,10 @@
 //! Refusals: a code, what is recorded, that nothing happened, and the next thing to do.
 
-mod absent;
+mod callback_refused;
 mod code;
-mod decided;
-mod refused;
-mod reported;
+mod decision_refused;
+mod engine_refused;
+mod not_found;
 
 use axum::Json;
 use axum::http::StatusCode;
@@ -13,9 +13,9 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
+pub use callback_refused::ReportRefusal;
 pub use code::Code;
-pub(crate) use refused::bad_field;
-pub use reported::Unheard;
+pub(crate) use engine_refused::bad_field;
 
 /// Why a request changed nothing.
 #[derive(Clone, Debug, PartialEq)]

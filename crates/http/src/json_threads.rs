@@ -58,7 +58,7 @@ fn start() -> Option<Sender<Job>> {
     let receiver = Arc::new(Mutex::new(receiver));
     let start_one = |_| {
         let receiver = receiver.clone();
-        thread::Builder::new().name("json".to_owned()).spawn(move || do_all(&receiver))
+        thread::Builder::new().name("json".to_owned()).spawn(move || run_jobs(&receiver))
     };
     let started = (0..THREAD_COUNT).map(start_one).filter(Result::is_ok).count();
     if started == 0 {
@@ -68,7 +68,7 @@ fn start() -> Option<Sender<Job>> {
     Some(sender)
 }
 
-fn do_all(jobs: &Mutex<Receiver<Job>>) {
+fn run_jobs(jobs: &Mutex<Receiver<Job>>) {
     // The lock is held while a job is waited for, and not while it is done.
     let next = || jobs.lock().unwrap_or_else(PoisonError::into_inner).recv();
     while let Ok(job) = next() {

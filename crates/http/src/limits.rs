@@ -20,7 +20,7 @@ pub struct Limits {
     /// begun, and nobody counts while their body is on its way or while they wait for a run.
     pub requests_max: usize,
     /// How long one more may wait for its turn.
-    pub turn_time: Duration,
+    pub permit_timeout: Duration,
     pub streams_per_tenant_max: usize,
     pub body_bytes_max: usize,
     /// Of all bodies that are there or on their way, of one tenant half as much.
@@ -32,25 +32,25 @@ pub struct Limits {
     pub whole_run_bytes_max: usize,
     /// Of all large answers that are put together or not taken yet, of one tenant half as much; in any case as much as
     /// one whole run.
-    pub answers_bytes_max: usize,
+    pub responses_bytes_max: usize,
     /// Until the head of a request has arrived.
-    pub head_time: Duration,
+    pub head_timeout: Duration,
     /// Until its body has arrived.
-    pub body_time: Duration,
+    pub body_timeout: Duration,
     /// How long a client may take nothing of what is sent to it before it is cut off.
-    pub stall_time: Duration,
+    pub stall_timeout: Duration,
     /// Requests of one key: so many at once, and then so many in a second.
     pub burst_max: u32,
     pub requests_per_second_max: u32,
     /// Between two signs of life on a stream.
-    pub heartbeat: Duration,
+    pub keep_alive_interval: Duration,
     /// How long an answer waits for the commit that holds a call again because its tool has changed, and for the one that
     /// holds the call about which a tool reports.
-    pub decided_time: Duration,
+    pub decision_timeout: Duration,
     /// How old a count of the runs may be that the numbers show.
-    pub census_age_max: Duration,
+    pub run_counts_age_max: Duration,
     /// How long open answers may go on after the server was told to stop.
-    pub parting_time: Duration,
+    pub shutdown_grace: Duration,
 }
 
 impl Default for Limits {
@@ -59,55 +59,55 @@ impl Default for Limits {
             connections_max: 4_096,
             connections_per_address_max: Some(3_072),
             requests_max: 256,
-            turn_time: Duration::from_secs(5),
+            permit_timeout: Duration::from_secs(5),
             streams_per_tenant_max: 2_048,
             body_bytes_max: 2 * 1024 * 1024,
             bodies_bytes_max: 128 * 1024 * 1024,
             values_bytes_max: 64 * 1024 * 1024,
             whole_run_bytes_max: 64 * 1024 * 1024,
-            answers_bytes_max: 256 * 1024 * 1024,
-            head_time: Duration::from_secs(15),
-            body_time: Duration::from_secs(15),
-            stall_time: Duration::from_secs(30),
+            responses_bytes_max: 256 * 1024 * 1024,
+            head_timeout: Duration::from_secs(15),
+            body_timeout: Duration::from_secs(15),
+            stall_timeout: Duration::from_secs(30),
             burst_max: 10_000,
             requests_per_second_max: 5_000,
-            heartbeat: Duration::from_secs(15),
-            decided_time: Duration::from_secs(5),
-            census_age_max: Duration::from_secs(10),
-            parting_time: Duration::from_secs(1),
+            keep_alive_interval: Duration::from_secs(15),
+            decision_timeout: Duration::from_secs(5),
+            run_counts_age_max: Duration::from_secs(10),
+            shutdown_grace: Duration::from_secs(1),
         }
     }
 }
 
 /// What one key may still ask for: a bucket that fills again at an even pace. It is one number, the time at which the
 /// bucket would be full, so that two requests at once cannot both take the last drop.
-pub(crate) struct Bucket {
-    since: Instant,
+pub(crate) struct TokenBucket {
+    started_at: Instant,
     full_at_ns: AtomicU64,
-    drop_ns: u64,
-    depth_ns: u64,
+    token_ns: u64,
+    burst_ns: u64,
 }
 
-impl Bucket {
+impl TokenBucket {
     pub(crate) fn new(limits: &Limits) -> Self {
-        let drop_ns = 1_000_000_000 / u64::from(limits.requests_per_second_max.max(1));
+        let token_ns = 1_000_000_000 / u64::from(limits.requests_per_second_max.max(1));
         Self {
-            since: Instant::now(),
+            started_at: Instant::now(),
             full_at_ns: AtomicU64::new(0),
-            drop_ns,
-            depth_ns: drop_ns * u64::from(limits.burst_max.max(1)),
+            token_ns,
+            burst_ns: token_ns * u64::from(limits.burst_max.max(1)),
         }
     }
 
     /// Takes one; false if there is none at this moment.
-    pub(crate) fn take(&self) -> bool {
-        self.take_at(u64::try_from(self.since.elapsed().as_nanos()).unwrap_or(u64::MAX))
+    pub(crate) fn try_take(&self) -> bool {
+        self.try_take_at(u64::try_from(self.started_at.elapsed().as_nanos()).unwrap_or(u64::MAX))
     }
 
-    fn take_at(&self, now_ns: u64) -> bool {
+    fn try_take_at(&self, now_ns: u64) -> bool {
         let taken = self.full_at_ns.fetch_update(Ordering::AcqRel, Ordering::Acquire, |full_at_ns| {
-            let next = full_at_ns.max(now_ns).saturating_add(self.drop_ns);
-            (next - now_ns <= self.depth_ns).then_some(next)
+            let next = full_at_ns.max(now_ns).saturating_add(self.token_ns);
+            (next - now_ns <= self.burst_ns).then_some(next)
         });
         taken.is_ok()
     }
@@ -117,7 +117,7 @@ impl Bucket {
 pub(crate) const RETRY_SECONDS: u64 = 1;
 
 /// Too much at once. Nothing was done, and the same request may be sent again.
-pub(crate) fn too_much(what: &str) -> ApiError {
+pub(crate) fn rate_limited(what: &str) -> ApiError {
     ApiError::new(
         Code::RateLimited,
         format!("{what}, and this request was not looked at; send it again in {RETRY_SECONDS} s"),
@@ -142,7 +142,7 @@ impl Streams {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let count = open.entry(tenant.clone()).or_default();
         if *count >= count_max {
-            return Err(too_much("too many streams of this tenant are open"));
+            return Err(rate_limited("too many streams of this tenant are open"));
         }
         *count += 1;
         Ok(OpenStream { streams: self.clone(), tenant: tenant.clone() })
@@ -172,13 +172,13 @@ mod tests {
     #[test]
     fn a_bucket_gives_its_burst_and_then_one_at_a_time() {
         let limits = Limits { burst_max: 3, requests_per_second_max: 10, ..Limits::default() };
-        let bucket = Bucket::new(&limits);
+        let bucket = TokenBucket::new(&limits);
         let tenth_ns = 100_000_000;
-        assert_eq!((0..9).filter(|_| bucket.take_at(0)).count(), 3);
-        assert!(!bucket.take_at(tenth_ns - 1));
-        assert!(bucket.take_at(tenth_ns));
-        assert!(!bucket.take_at(tenth_ns), "one drop, not two");
-        assert_eq!((0..9).filter(|_| bucket.take_at(100 * tenth_ns)).count(), 3, "never more than full");
+        assert_eq!((0..9).filter(|_| bucket.try_take_at(0)).count(), 3);
+        assert!(!bucket.try_take_at(tenth_ns - 1));
+        assert!(bucket.try_take_at(tenth_ns));
+        assert!(!bucket.try_take_at(tenth_ns), "one drop, not two");
+        assert_eq!((0..9).filter(|_| bucket.try_take_at(100 * tenth_ns)).count(), 3, "never more than full");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! How the server is doing, in numbers that a monitoring system reads. Each has a line in `docs/operations.md`.
 
-mod looked;
+mod collector;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -17,13 +17,13 @@ use prometheus_client::registry::Registry;
 
 use crate::error::{ApiError, Code};
 use crate::limits::Streams;
-use looked::{Counted, Looked};
+use collector::{EngineCollector, RunCountsCache};
 
 type Labels = Vec<(&'static str, String)>;
 
 pub(crate) struct Metrics {
     registry: Registry,
-    counted: Arc<Counted>,
+    run_counts_cache: Arc<RunCountsCache>,
     requests: Family<Labels, Counter>,
     request_seconds: Family<Labels, Histogram, fn() -> Histogram>,
     refusals: Family<Labels, Counter>,
@@ -34,7 +34,7 @@ pub(crate) struct Metrics {
 }
 
 /// From a tenth of a millisecond to half a minute.
-fn seconds() -> Histogram {
+fn seconds_histogram() -> Histogram {
     Histogram::new(exponential_buckets(0.000_1, 2.5, 14))
 }
 
@@ -43,7 +43,7 @@ impl Metrics {
         let mut registry = Registry::with_prefix("holdpoint");
         let requests = Family::default();
         registry.register("http_requests", "Answers by method, route and status", requests.clone());
-        let request_seconds = Family::new_with_constructor(seconds as fn() -> Histogram);
+        let request_seconds = Family::new_with_constructor(seconds_histogram as fn() -> Histogram);
         registry.register(
             "http_request_seconds",
             "Time until an answer began, by route",
@@ -57,7 +57,7 @@ impl Metrics {
         );
         let decisions = Family::default();
         registry.register("decisions", "Decisions by verdict", decisions.clone());
-        let decision_seconds = seconds();
+        let decision_seconds = seconds_histogram();
         registry.register(
             "decision_seconds",
             "From a decision's arrival to its commit, which also starts the call where this process holds the run",
@@ -69,16 +69,16 @@ impl Metrics {
             "Connections that were closed at once: their address had as many as it may have",
             connections_refused.clone(),
         );
-        let counted = Arc::<Counted>::default();
-        registry.register_collector(Box::new(Looked {
+        let run_counts_cache = Arc::<RunCountsCache>::default();
+        registry.register_collector(Box::new(EngineCollector {
             engine: engine.clone(),
             streams: streams.clone(),
-            counted: counted.clone(),
+            run_counts_cache: run_counts_cache.clone(),
             log_lines_dropped,
         }));
         Self {
             registry,
-            counted,
+            run_counts_cache,
             requests,
             request_seconds,
             refusals,
@@ -88,7 +88,7 @@ impl Metrics {
         }
     }
 
-    pub(crate) fn answered(
+    pub(crate) fn record_response(
         &self,
         method: &str,
         route: &str,
@@ -108,7 +108,7 @@ impl Metrics {
         }
     }
 
-    pub(crate) fn decided(&self, verdict: &Verdict, elapsed: Duration) {
+    pub(crate) fn record_decision(&self, verdict: &Verdict, elapsed: Duration) {
         self.decisions.get_or_create(&vec![("verdict", verdict_name(verdict).to_owned())]).inc();
         if verdict.is_taken() {
             self.decision_seconds.observe(elapsed.as_secs_f64());
@@ -116,8 +116,12 @@ impl Metrics {
     }
 
     /// What runs there are is counted again where the last count is older than this.
-    pub(crate) async fn text(&self, engine: &Engine, census_age_max: Duration) -> Result<String, ApiError> {
-        self.counted.renew(engine, census_age_max).await;
+    pub(crate) async fn render(
+        &self,
+        engine: &Engine,
+        run_counts_age_max: Duration,
+    ) -> Result<String, ApiError> {
+        self.run_counts_cache.refresh(engine, run_counts_age_max).await;
         let mut shown = String::new();
         text::encode(&mut shown, &self.registry).map_err(|error| {
             tracing::error!(%error, "the numbers cannot be shown");

@@ -14,24 +14,24 @@ pub(crate) const PAGE_BYTES_MAX: usize = 4 * 1024 * 1024;
 const HIDDEN_MAX: usize = 2_000;
 
 /// One page on its way.
-pub(crate) struct Filling {
+pub(crate) struct PageBuilder {
     cursor: Option<String>,
     /// Rows that are still asked for.
-    left: usize,
+    remaining: usize,
     rows_max: usize,
     bytes: usize,
     hidden: usize,
 }
 
-impl Filling {
+impl PageBuilder {
     /// `rows_max` are read at once: that many may be in memory although the page has no room for them.
-    pub(crate) fn of(page: Page, rows_max: usize) -> Self {
-        Self { cursor: page.cursor, left: page.limit, rows_max, bytes: 0, hidden: 0 }
+    pub(crate) fn new(page: Page, rows_max: usize) -> Self {
+        Self { cursor: page.cursor, remaining: page.limit, rows_max, bytes: 0, hidden: 0 }
     }
 
     /// The rows to read next.
-    pub(crate) fn rows(&self) -> Page {
-        Page { cursor: self.cursor.clone(), limit: self.left.min(self.rows_max) }
+    pub(crate) fn next_rows(&self) -> Page {
+        Page { cursor: self.cursor.clone(), limit: self.remaining.min(self.rows_max) }
     }
 
     pub(crate) fn add(&mut self, item: &impl Serialize) {
@@ -39,10 +39,10 @@ impl Filling {
     }
 
     /// A row that the caller is not shown leaves room for another one, as long as the request has not read too many.
-    pub(crate) fn hide(&mut self) {
+    pub(crate) fn skip_hidden(&mut self) {
         if self.hidden < HIDDEN_MAX {
             self.hidden += 1;
-            self.left += 1;
+            self.remaining += 1;
         }
     }
 
@@ -51,9 +51,9 @@ impl Filling {
     }
 
     /// So many rows are dealt with, and `next` leads behind them. Breaks with where the next page begins.
-    pub(crate) fn turn(&mut self, read: usize, next: Option<String>) -> ControlFlow<Option<String>> {
-        self.left = self.left.saturating_sub(read);
-        if next.is_none() || self.left == 0 || self.is_full() {
+    pub(crate) fn advance(&mut self, read: usize, next: Option<String>) -> ControlFlow<Option<String>> {
+        self.remaining = self.remaining.saturating_sub(read);
+        if next.is_none() || self.remaining == 0 || self.is_full() {
             return ControlFlow::Break(next);
         }
         self.cursor = next;
@@ -63,9 +63,9 @@ impl Filling {
 
 /// How long something is once it is written down.
 pub(crate) fn json_bytes(item: &impl Serialize) -> usize {
-    struct Count(usize);
+    struct ByteCounter(usize);
 
-    impl Write for Count {
+    impl Write for ByteCounter {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             self.0 += bytes.len();
             Ok(bytes.len())
@@ -76,7 +76,7 @@ pub(crate) fn json_bytes(item: &impl Serialize) -> usize {
         }
     }
 
-    let mut count = Count(0);
+    let mut count = ByteCounter(0);
     // What cannot be written down fails where the page is.
     let _ = serde_json::to_writer(&mut count, item);
     count.0
@@ -92,32 +92,40 @@ mod tests {
 
     #[test]
     fn a_page_is_read_a_few_rows_at_a_time_until_it_has_what_was_asked_for() {
-        let mut filling = Filling::of(page(20), 16);
-        assert_eq!(filling.rows(), page(16));
-        assert_eq!(filling.turn(16, Some("a".into())), ControlFlow::Continue(()));
-        assert_eq!(filling.rows(), Page { cursor: Some("a".into()), limit: 4 });
-        assert_eq!(filling.turn(4, Some("b".into())), ControlFlow::Break(Some("b".into())));
-        assert_eq!(Filling::of(page(20), 16).turn(3, None), ControlFlow::Break(None), "there are no more");
+        let mut builder = PageBuilder::new(page(20), 16);
+        assert_eq!(builder.next_rows(), page(16));
+        assert_eq!(builder.advance(16, Some("a".into())), ControlFlow::Continue(()));
+        assert_eq!(builder.next_rows(), Page { cursor: Some("a".into()), limit: 4 });
+        assert_eq!(builder.advance(4, Some("b".into())), ControlFlow::Break(Some("b".into())));
+        assert_eq!(
+            PageBuilder::new(page(20), 16).advance(3, None),
+            ControlFlow::Break(None),
+            "there are no more"
+        );
     }
 
     #[test]
     fn rows_that_are_hidden_do_not_count_up_to_a_bound() {
-        let mut filling = Filling::of(page(20), 16);
-        (0..16).for_each(|_| filling.hide());
-        assert_eq!(filling.turn(16, Some("a".into())), ControlFlow::Continue(()));
-        assert_eq!(filling.rows(), Page { cursor: Some("a".into()), limit: 16 }, "20 are still asked for");
-        let mut filling = Filling::of(page(2), 1_000_000);
-        (0..HIDDEN_MAX + 2).for_each(|_| filling.hide());
-        assert_eq!(filling.turn(HIDDEN_MAX + 2, Some("b".into())), ControlFlow::Break(Some("b".into())));
+        let mut builder = PageBuilder::new(page(20), 16);
+        (0..16).for_each(|_| builder.skip_hidden());
+        assert_eq!(builder.advance(16, Some("a".into())), ControlFlow::Continue(()));
+        assert_eq!(
+            builder.next_rows(),
+            Page { cursor: Some("a".into()), limit: 16 },
+            "20 are still asked for"
+        );
+        let mut builder = PageBuilder::new(page(2), 1_000_000);
+        (0..HIDDEN_MAX + 2).for_each(|_| builder.skip_hidden());
+        assert_eq!(builder.advance(HIDDEN_MAX + 2, Some("b".into())), ControlFlow::Break(Some("b".into())));
     }
 
     #[test]
     fn a_page_ends_with_the_item_that_brings_it_to_its_largest_size() {
-        let mut filling = Filling::of(page(1_000), 16);
-        filling.add(&"x".repeat(PAGE_BYTES_MAX - 3));
-        assert!(!filling.is_full(), "with its quotes there is room for one byte");
-        filling.add(&0);
-        assert!(filling.is_full());
-        assert_eq!(filling.turn(2, Some("a".into())), ControlFlow::Break(Some("a".into())));
+        let mut builder = PageBuilder::new(page(1_000), 16);
+        builder.add(&"x".repeat(PAGE_BYTES_MAX - 3));
+        assert!(!builder.is_full(), "with its quotes there is room for one byte");
+        builder.add(&0);
+        assert!(builder.is_full());
+        assert_eq!(builder.advance(2, Some("a".into())), ControlFlow::Break(Some("a".into())));
     }
 }

@@ -7,17 +7,17 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 /// An answer counts for so long.
-const FRESH: Duration = Duration::from_secs(1);
+const CACHE_TIME: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
 pub(crate) struct Readiness(Mutex<Option<(Instant, Result<(), StoreError>)>>);
 
 impl Readiness {
     /// Whoever asks meanwhile waits for the same answer.
-    pub(crate) async fn of(&self, store: &dyn Store) -> Result<(), StoreError> {
+    pub(crate) async fn check(&self, store: &dyn Store) -> Result<(), StoreError> {
         let mut known = self.0.lock().await;
         if let Some((at, answer)) = &*known
-            && at.elapsed() < FRESH
+            && at.elapsed() < CACHE_TIME
         {
             return answer.clone();
         }

@@ -16,14 +16,14 @@ use utoipa::{Modify, OpenApi};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::access::{Guard, WithoutKeys, at_home, guard};
+use crate::access::{Guard, WithoutKeys, guard, origin_guard};
+use crate::callback_auth::callback_guard;
 use crate::error::{ApiError, Code, ErrorBody};
-use crate::frame::frame;
-use crate::limits::too_much;
-use crate::received::{IDEMPOTENCY_KEY_BYTES_MAX, NAME_BYTES_MAX, NAME_PATTERN};
-use crate::reporting::report_guard;
+use crate::extract::{IDEMPOTENCY_KEY_BYTES_MAX, NAME_BYTES_MAX, NAME_PATTERN};
+use crate::limits::rate_limited;
+use crate::middleware::finish_response;
 use crate::routes::{
-    agents, approvals, callbacks, deciding, events, grants, health, messages, runs, threads,
+    agents, approvals, callbacks, decisions, events, grants, health, messages, runs, threads,
 };
 use crate::server::Server;
 use crate::setup::Role;
@@ -31,42 +31,42 @@ use crate::wire::page::CURSOR_PATTERN;
 
 /// Routes that the same callers may take.
 struct Group {
-    who: Who,
+    needs: Needs,
     routes: OpenApiRouter<Arc<Server>>,
 }
 
-enum Who {
+enum Needs {
     /// Without a key too.
-    Anybody,
+    Nothing,
     /// One of these roles; with none named, any key. And what it takes where the server has no keys.
     Key(&'static [Role], WithoutKeys),
     /// A tool with the token of its callback; no key helps.
-    Tool,
+    CallbackToken,
 }
 
 /// Every route stands in exactly one group, so none is without its guard.
 fn groups() -> [Group; 9] {
     use WithoutKeys::{Free, Token};
-    let group = |who, routes| Group { who, routes };
+    let group = |needs, routes| Group { needs, routes };
     [
         group(
-            Who::Anybody,
+            Needs::Nothing,
             OpenApiRouter::new()
                 .routes(routes!(health::alive))
                 .routes(routes!(health::ready))
                 .routes(routes!(openapi_json)),
         ),
         group(
-            Who::Key(&[Role::Run], Free),
+            Needs::Key(&[Role::Run], Free),
             OpenApiRouter::new()
                 .routes(routes!(threads::create, threads::list))
                 .routes(routes!(threads::show))
                 .routes(routes!(messages::post, messages::list))
                 .routes(routes!(runs::interrupt)),
         ),
-        group(Who::Key(&[Role::Run], Token), OpenApiRouter::new().routes(routes!(threads::delete))),
+        group(Needs::Key(&[Role::Run], Token), OpenApiRouter::new().routes(routes!(threads::delete))),
         group(
-            Who::Key(&[Role::Run, Role::Approve], Free),
+            Needs::Key(&[Role::Run, Role::Approve], Free),
             OpenApiRouter::new()
                 .routes(routes!(agents::list))
                 .routes(routes!(agents::show))
@@ -76,18 +76,18 @@ fn groups() -> [Group; 9] {
                 .routes(routes!(runs::calls))
                 .routes(routes!(runs::transcript))
                 .routes(routes!(runs::state))
-                .routes(routes!(deciding::decisions))
+                .routes(routes!(decisions::decisions))
                 .routes(routes!(approvals::answer)),
         ),
         group(
-            Who::Key(&[Role::Approve], Free),
+            Needs::Key(&[Role::Approve], Free),
             OpenApiRouter::new()
                 .routes(routes!(approvals::list))
                 .routes(routes!(approvals::stream))
                 .routes(routes!(approvals::show)),
         ),
         group(
-            Who::Key(&[Role::Approve], Token),
+            Needs::Key(&[Role::Approve], Token),
             OpenApiRouter::new()
                 .routes(routes!(threads::auto_approve))
                 .routes(routes!(grants::list, grants::revoke_by))
@@ -95,45 +95,47 @@ fn groups() -> [Group; 9] {
                 .routes(routes!(approvals::approve))
                 .routes(routes!(approvals::reject)),
         ),
-        group(Who::Key(&[Role::Operator], Token), OpenApiRouter::new().routes(routes!(agents::reload))),
-        group(Who::Key(&[Role::Operator], Free), OpenApiRouter::new().routes(routes!(health::metrics))),
-        group(Who::Tool, OpenApiRouter::new().routes(routes!(callbacks::report))),
+        group(Needs::Key(&[Role::Operator], Token), OpenApiRouter::new().routes(routes!(agents::reload))),
+        group(Needs::Key(&[Role::Operator], Free), OpenApiRouter::new().routes(routes!(health::metrics))),
+        group(Needs::CallbackToken, OpenApiRouter::new().routes(routes!(callbacks::report))),
     ]
 }
 
-pub(crate) fn of(server: &Arc<Server>) -> Router {
+pub(crate) fn api_router(server: &Arc<Server>) -> Router {
     let mut router = Router::new();
-    for Group { who, routes } in groups() {
+    for Group { needs, routes } in groups() {
         let (routes, _) = routes.split_for_parts();
-        let guarded = match who {
-            Who::Anybody => routes,
-            Who::Key(roles, without_keys) => {
-                let door = Guard { server: server.clone(), roles, without_keys };
-                routes.route_layer(from_fn_with_state(door, guard))
+        let guarded = match needs {
+            Needs::Nothing => routes,
+            Needs::Key(roles, without_keys) => {
+                let guard_state = Guard { server: server.clone(), roles, without_keys };
+                routes.route_layer(from_fn_with_state(guard_state, guard))
             }
-            Who::Tool => routes.route_layer(from_fn_with_state(server.clone(), report_guard)),
+            Needs::CallbackToken => routes.route_layer(from_fn_with_state(server.clone(), callback_guard)),
         };
         router = router.merge(guarded);
     }
-    framed(router.fallback(no_route), server)
+    with_middleware(router.fallback(no_route), server)
 }
 
 /// What is answered on a connection for which there was no place: whether the server is alive, and how it is doing.
-pub(crate) fn when_full(server: &Arc<Server>) -> Router {
-    let door = Guard { server: server.clone(), roles: &[Role::Operator], without_keys: WithoutKeys::Free };
-    let metrics =
-        Router::new().route("/metrics", get(health::metrics)).route_layer(from_fn_with_state(door, guard));
+pub(crate) fn overload_router(server: &Arc<Server>) -> Router {
+    let guard_state =
+        Guard { server: server.clone(), roles: &[Role::Operator], without_keys: WithoutKeys::Free };
+    let metrics = Router::new()
+        .route("/metrics", get(health::metrics))
+        .route_layer(from_fn_with_state(guard_state, guard));
     let health = Router::new().route("/healthz", get(health::alive)).route("/readyz", get(health::ready));
-    framed(health.merge(metrics).fallback(no_place), server)
+    with_middleware(health.merge(metrics).fallback(too_many_connections), server)
 }
 
 /// What every route has around it.
-fn framed(router: Router<Arc<Server>>, server: &Arc<Server>) -> Router {
+fn with_middleware(router: Router<Arc<Server>>, server: &Arc<Server>) -> Router {
     router
         .method_not_allowed_fallback(no_method)
         .layer(DefaultBodyLimit::max(server.limits.body_bytes_max))
-        .layer(from_fn_with_state(server.clone(), at_home))
-        .layer(from_fn_with_state(server.clone(), frame))
+        .layer(from_fn_with_state(server.clone(), origin_guard))
+        .layer(from_fn_with_state(server.clone(), finish_response))
         .with_state(server.clone())
 }
 
@@ -144,8 +146,8 @@ async fn no_route() -> ApiError {
     )
 }
 
-async fn no_place() -> ApiError {
-    too_much("too many connections are open")
+async fn too_many_connections() -> ApiError {
+    rate_limited("too many connections are open")
 }
 
 async fn no_method() -> ApiError {
@@ -159,13 +161,13 @@ async fn no_method() -> ApiError {
 #[openapi(
     info(title = "Holdpoint", description = "Runs of AI agents in which every tool call can be held for a person."),
     components(schemas(ErrorBody)),
-    modifiers(&Keys)
+    modifiers(&SecuritySchemes)
 )]
 struct Document;
 
-struct Keys;
+struct SecuritySchemes;
 
-impl Modify for Keys {
+impl Modify for SecuritySchemes {
     fn modify(&self, document: &mut utoipa::openapi::OpenApi) {
         let mut scheme = Http::new(HttpAuthScheme::Bearer);
         scheme.description =
@@ -183,30 +185,30 @@ impl Modify for Keys {
 #[must_use]
 pub fn openapi() -> utoipa::openapi::OpenApi {
     let mut document = Document::openapi();
-    for Group { who, routes } in groups() {
+    for Group { needs, routes } in groups() {
         let mut part = routes.into_openapi();
         for item in part.paths.paths.values_mut() {
             for operation in [&mut item.get, &mut item.post, &mut item.delete].into_iter().flatten() {
-                operation.security = Some(requirements(&who));
-                add_refusals(operation);
+                operation.security = Some(requirements(&needs));
+                add_error_response(operation);
                 bound_parameters(operation);
-                allow_nothing(operation);
+                set_body_required(operation);
             }
         }
         document.merge(part);
     }
     for schema in document.components.iter_mut().flat_map(|all| all.schemas.values_mut()) {
-        one_or_more(schema);
+        relax_one_of(schema);
     }
     document
 }
 
-fn requirements(who: &Who) -> Vec<SecurityRequirement> {
-    match who {
-        Who::Anybody => Vec::new(),
-        Who::Tool => vec![SecurityRequirement::new("callback", [""; 0])],
-        Who::Key([], _) => vec![SecurityRequirement::new("key", [""; 0])],
-        Who::Key(roles, _) => {
+fn requirements(needs: &Needs) -> Vec<SecurityRequirement> {
+    match needs {
+        Needs::Nothing => Vec::new(),
+        Needs::CallbackToken => vec![SecurityRequirement::new("callback", [""; 0])],
+        Needs::Key([], _) => vec![SecurityRequirement::new("key", [""; 0])],
+        Needs::Key(roles, _) => {
             // What the tenant's own roles may do, its admin may do.
             let admin: &[Role] = if roles.contains(&Role::Operator) { &[] } else { &[Role::Admin] };
             let all = roles.iter().chain(admin.iter().filter(|admin| !roles.contains(admin)));
@@ -215,7 +217,7 @@ fn requirements(who: &Who) -> Vec<SecurityRequirement> {
     }
 }
 
-fn add_refusals(operation: &mut Operation) {
+fn add_error_response(operation: &mut Operation) {
     let body = ContentBuilder::new().schema(Some(Ref::from_schema_name("ErrorBody"))).build();
     let refusal = ResponseBuilder::new()
         .description("A refusal: nothing was changed")
@@ -246,7 +248,7 @@ fn bound_parameters(operation: &mut Operation) {
 }
 
 /// The payload of one event fits the form of another that has less in it, and that is no mistake.
-fn one_or_more(schema: &mut RefOr<Schema>) {
+fn relax_one_of(schema: &mut RefOr<Schema>) {
     if let RefOr::T(Schema::OneOf(one)) = schema
         && one.items.iter().all(|item| matches!(item, RefOr::Ref(_)))
     {
@@ -258,7 +260,7 @@ fn one_or_more(schema: &mut RefOr<Schema>) {
 /// Operations that take nothing at all for `{}`.
 const NO_BODY_NEEDED: [&str; 4] = ["approve", "reject", "interrupt_run", "reload"];
 
-fn allow_nothing(operation: &mut Operation) {
+fn set_body_required(operation: &mut Operation) {
     let may_be_empty = operation.operation_id.as_deref().is_some_and(|id| NO_BODY_NEEDED.contains(&id));
     if let Some(RefOr::T(body)) = &mut operation.request_body {
         body.required = Some(if may_be_empty { Required::False } else { Required::True });

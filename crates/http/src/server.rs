@@ -11,7 +11,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
-use crate::access::{Access, draining};
+use crate::access::{Access, draining_error};
+use crate::callback_auth::CallbackRateLimits;
 use crate::connection::{self, Routers};
 use crate::error::ApiError;
 use crate::json_threads::JsonThreads;
@@ -19,7 +20,6 @@ use crate::lapsed_grants;
 use crate::limits::{Limits, OpenStream, Streams};
 use crate::metrics::Metrics;
 use crate::readiness::Readiness;
-use crate::reporting::Reporters;
 use crate::router;
 use crate::setup::{AgentShown, Approvers, Reload, Reloaded, Setup};
 
@@ -33,25 +33,25 @@ pub struct Server {
     pub(crate) readiness: Readiness,
     pub(crate) streams: Arc<Streams>,
     pub(crate) metrics: Metrics,
-    pub(crate) reporters: Reporters,
+    pub(crate) callback_rate_limits: CallbackRateLimits,
     reload: Reload,
     /// One reload at a time: what was read last is what holds.
     reloading: Mutex<()>,
     agents: RwLock<Arc<Vec<AgentShown>>>,
     pub(crate) draining: CancellationToken,
     /// Requests that change something and were taken.
-    taken: TaskTracker,
+    in_flight: TaskTracker,
     stopped: CancellationToken,
 }
 
 impl Server {
     #[must_use]
     pub fn new(setup: Setup) -> Arc<Self> {
-        Self::limited(setup, Limits::default())
+        Self::with_limits(setup, Limits::default())
     }
 
     #[must_use]
-    pub fn limited(setup: Setup, limits: Limits) -> Arc<Self> {
+    pub fn with_limits(setup: Setup, limits: Limits) -> Arc<Self> {
         let streams = Arc::new(Streams::default());
         Arc::new(Self {
             metrics: Metrics::new(&setup.engine, &streams, setup.log_lines_dropped),
@@ -62,26 +62,26 @@ impl Server {
             limits,
             json_threads: Arc::default(),
             streams,
-            reporters: Reporters::default(),
+            callback_rate_limits: CallbackRateLimits::default(),
             reload: setup.reload,
             reloading: Mutex::default(),
             agents: RwLock::new(Arc::new(setup.agents)),
             draining: CancellationToken::new(),
-            taken: TaskTracker::new(),
+            in_flight: TaskTracker::new(),
             stopped: CancellationToken::new(),
         })
     }
 
     /// Every route, with its guards. Whoever serves it by other means has to bound its connections.
     pub fn router(self: &Arc<Self>) -> Router {
-        router::of(self)
+        router::api_router(self)
     }
 
     /// Answers on this listener until [`Server::stop`], or until it is dropped. From `draining` on nothing new is taken
     /// in, streams are closed, and whoever reads, or asks whether the server is ready, still gets an answer: the engine
     /// drains meanwhile.
     pub async fn serve(self: Arc<Self>, listener: TcpListener, draining: CancellationToken) {
-        let routers = Routers { usual: self.router(), when_full: router::when_full(&self) };
+        let routers = Routers { normal: self.router(), overloaded: router::overload_router(&self) };
         let refused = self.metrics.connections_refused.clone();
         let answering =
             connection::accept_all(listener, routers, &self.limits, refused, self.stopped.clone());
@@ -104,20 +104,20 @@ impl Server {
     /// Waits until every request that was taken before [`Server::drain`] has its answer. Drain the engine after this, so
     /// that each of these answers says what happened.
     pub async fn wait_until_answered(&self) {
-        self.taken.close();
-        self.taken.wait().await;
+        self.in_flight.close();
+        self.in_flight.wait().await;
     }
 
     /// Takes a request that changes something, until the token is dropped. Once the server drains it takes none.
-    pub(crate) fn take(&self) -> Result<TaskTrackerToken, ApiError> {
+    pub(crate) fn track_request(&self) -> Result<TaskTrackerToken, ApiError> {
         // Counted before the look: a request that is not seen draining is waited for.
-        let taken = self.taken.token();
-        if self.is_draining() { Err(draining()) } else { Ok(taken) }
+        let token = self.in_flight.token();
+        if self.is_draining() { Err(draining_error()) } else { Ok(token) }
     }
 
     pub(crate) fn open_stream(&self, tenant: &Tenant) -> Result<OpenStream, ApiError> {
         if self.is_draining() {
-            return Err(draining());
+            return Err(draining_error());
         }
         self.streams.open(tenant, self.limits.streams_per_tenant_max)
     }
@@ -134,8 +134,8 @@ impl Server {
         let _one_at_a_time = self.reloading.lock().await;
         let Reloaded { agents, auth } = (self.reload)().await?;
         *self.agents.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(agents);
-        self.approvers.renew(&auth);
-        self.access.renew(auth, &self.limits);
+        self.approvers.replace_auth(&auth);
+        self.access.replace_auth(auth, &self.limits);
         self.revoke_lapsed_grants().await;
         Ok(())
     }

@@ -101,7 +101,7 @@ impl Approvers {
         }
     }
 
-    pub(crate) fn renew(&self, auth: &Auth) {
+    pub(crate) fn replace_auth(&self, auth: &Auth) {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = auth.clone();
     }
 }
@@ -173,7 +173,7 @@ impl Roles {
     pub const ALL: Self = Self { run: true, approve: true, admin: true, operator: true };
 
     #[must_use]
-    pub fn of(roles: &[Role]) -> Self {
+    pub fn from_list(roles: &[Role]) -> Self {
         Self {
             run: roles.contains(&Role::Run),
             approve: roles.contains(&Role::Approve),

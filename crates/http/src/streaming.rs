@@ -14,7 +14,7 @@ use crate::server::Server;
 const NO_BUFFERING: (HeaderName, &str) = (HeaderName::from_static("x-accel-buffering"), "no");
 
 /// The client asks for a stream. `*/*` does not: whoever takes anything gets what ends by itself.
-pub(crate) fn wanted(headers: &HeaderMap) -> bool {
+pub(crate) fn accepts_event_stream(headers: &HeaderMap) -> bool {
     headers
         .get_all(header::ACCEPT)
         .iter()
@@ -28,7 +28,7 @@ pub(crate) fn respond(
     server: &Server,
     frames: impl Stream<Item = Result<Event, Infallible>> + Send + 'static,
 ) -> Response {
-    let alive = KeepAlive::new().interval(server.limits.heartbeat).text("alive");
+    let alive = KeepAlive::new().interval(server.limits.keep_alive_interval).text("alive");
     let stream = Sse::new(frames).keep_alive(alive);
     ([(header::CACHE_CONTROL, "no-cache"), NO_BUFFERING], stream).into_response()
 }
@@ -49,18 +49,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_whoever_asks_for_a_stream_gets_one() {
-        let judged = |accept: &str| {
+    fn only_a_client_that_asks_for_a_stream_gets_one() {
+        let accepts = |accept: &str| {
             let mut headers = HeaderMap::new();
             headers.insert(header::ACCEPT, accept.parse().expect("a header"));
-            wanted(&headers)
+            accepts_event_stream(&headers)
         };
         for good in ["text/event-stream", "Text/Event-Stream; q=1", "application/json, text/event-stream"] {
-            assert!(judged(good), "{good}");
+            assert!(accepts(good), "{good}");
         }
         for bad in ["*/*", "application/json", "text/*", "", "text/event-streams"] {
-            assert!(!judged(bad), "{bad}");
+            assert!(!accepts(bad), "{bad}");
         }
-        assert!(!wanted(&HeaderMap::new()));
+        assert!(!accepts_event_stream(&HeaderMap::new()));
     }
 }

@@ -4,18 +4,18 @@
 pub mod approval;
 pub mod call;
 pub mod decision;
+pub mod enums;
 pub mod event;
 pub mod grant;
+pub mod hydrate;
 pub mod live;
 pub mod message;
 pub mod page;
 pub mod payload;
 pub mod run;
 pub mod state;
-pub mod telling;
 pub mod thread;
 pub mod time;
-pub mod words;
 
 use machine::json_text::{self, Bounds};
 use machine::tool::Arguments;

@@ -19,7 +19,7 @@ use super::strict::{object, present};
 use super::text::{FaultText, ForeignId, Remark};
 use crate::error::{ApiError, Code, bad_field};
 use crate::wire::decision::{DecisionResult, Outcome};
-use crate::wire::words::ResumeMode;
+use crate::wire::enums::ResumeMode;
 
 /// Decisions in one request.
 pub const ENTRIES_MAX: usize = 1_000;
@@ -48,7 +48,7 @@ pub struct Approve {
 
 impl Approve {
     pub fn into_decide(self, held: &SuspensionView, by: Principal) -> Result<Decide, ApiError> {
-        only_an_approval(held)?;
+        require_approval(held)?;
         let resumption = Resumption {
             payload: Payload::Absent,
             arguments: self.arguments,
@@ -57,7 +57,7 @@ impl Approve {
             note: self.note.map(Remark::into_string),
             apply_to_future: self.apply_to_future.unwrap_or(false),
         };
-        Ok(on(held, by, deciding::Answer::Resume(resumption)))
+        Ok(decide_on(held, by, deciding::Answer::Resume(resumption)))
     }
 }
 
@@ -81,11 +81,11 @@ impl Reject {
         policy: &domain::Policy,
         by: Principal,
     ) -> Result<Decide, ApiError> {
-        only_an_approval(held)?;
+        require_approval(held)?;
         let asked = self.then.map(domain::OnReject::from);
         let then = asked.or(policy.on_reject).unwrap_or(domain::OnReject::EndRun);
         let reason = self.reason.map(Remark::into_string);
-        Ok(on(held, by, deciding::Answer::Cancel { reason, then: Some(then) }))
+        Ok(decide_on(held, by, deciding::Answer::Cancel { reason, then: Some(then) }))
     }
 }
 
@@ -150,11 +150,11 @@ impl Answer {
                 return Err(wrong_kind(held.kind, "nobody answers it: the child run does"));
             }
         };
-        Ok(on(held, by, answer))
+        Ok(decide_on(held, by, answer))
     }
 }
 
-fn only_an_approval(held: &SuspensionView) -> Result<(), ApiError> {
+fn require_approval(held: &SuspensionView) -> Result<(), ApiError> {
     match held.kind {
         SuspensionKind::Approval => Ok(()),
         SuspensionKind::Question => Err(wrong_kind(held.kind, "post its `result` to /answer")),
@@ -174,7 +174,7 @@ fn wrong_kind(kind: SuspensionKind, instead: &str) -> ApiError {
     .with("kind", kind.as_str())
 }
 
-fn on(held: &SuspensionView, by: Principal, answer: deciding::Answer) -> Decide {
+fn decide_on(held: &SuspensionView, by: Principal, answer: deciding::Answer) -> Decide {
     Decide {
         tenant: held.tenant.clone(),
         run: held.run.clone(),
@@ -275,7 +275,7 @@ impl DecisionEntry {
     /// What the engine is asked, or why this says nothing that could be done.
     pub fn into_decide(self, tenant: &Tenant, run: &RunId, by: &Principal) -> Result<Decide, DecisionResult> {
         let invalid = |entry: &Self, why: &str| {
-            Err(DecisionResult::of(&entry.call_id, entry.decision_id.as_deref(), Outcome::Invalid, why))
+            Err(DecisionResult::new(&entry.call_id, entry.decision_id.as_deref(), Outcome::Invalid, why))
         };
         if self.decision_id.as_deref().is_some_and(|id| id.starts_with(DERIVED_ID_PREFIX)) {
             let why = format!(

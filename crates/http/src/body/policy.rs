@@ -7,9 +7,9 @@ use serde::Deserialize;
 use utoipa::ToSchema;
 
 use super::strict::present;
-use crate::wire::words::words;
+use crate::wire::enums::wire_enum;
 
-words! {
+wire_enum! {
     Continuation = domain::Continuation {
         AllSettled = "all_settled",
         Eager = "eager",

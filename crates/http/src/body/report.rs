@@ -24,16 +24,16 @@ pub struct Report {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub enum ReportSaid {
+pub enum ReportOutcome {
     Result(Value),
     Error(String),
 }
 
 impl Report {
-    pub fn said(self) -> Result<ReportSaid, ApiError> {
+    pub fn into_outcome(self) -> Result<ReportOutcome, ApiError> {
         match (self.result, self.error) {
-            (Some(result), None) => Ok(ReportSaid::Result(result)),
-            (None, Some(error)) => Ok(ReportSaid::Error(error.into_string())),
+            (Some(result), None) => Ok(ReportOutcome::Result(result)),
+            (None, Some(error)) => Ok(ReportOutcome::Error(error.into_string())),
             (None, None) => Err(bad_field("result", "the report is empty; send `result` or `error`")),
             (Some(_), Some(_)) => {
                 Err(bad_field("error", "the report has a `result` too; send one of the two"))

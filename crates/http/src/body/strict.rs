@@ -18,34 +18,34 @@ pub const BODY_NODES_MAX: usize = VALUE_NODES_MAX;
 /// What a refusal repeats of a request.
 const QUOTED_CHARS_MAX: usize = 300;
 
-/// Reads a body that has not been walked. An empty one is `{}` where that is allowed, and then needs no content type.
-pub fn strict<T: DeserializeOwned>(
+/// Reads a body that has not been checked. An empty one is `{}` where that is allowed, and then needs no content type.
+pub fn parse_strict<T: DeserializeOwned>(
     content_type: Option<&str>,
     bytes: &[u8],
     empty_allowed: bool,
 ) -> Result<T, ApiError> {
-    strict_walked(content_type, bytes, empty_allowed, &walked(bytes))
+    parse_strict_checked(content_type, bytes, empty_allowed, &check_text(bytes))
 }
 
 /// What the body's value would cost, or why it is refused.
-pub(crate) fn walked(bytes: &[u8]) -> Result<Cost, TextFault> {
+pub(crate) fn check_text(bytes: &[u8]) -> Result<Cost, TextFault> {
     json_text::walk(bytes, &Bounds { depth_max: BODY_DEPTH_MAX, nodes_max: BODY_NODES_MAX })
 }
 
-/// Reads a body whose text was walked when it came in.
-pub(crate) fn strict_walked<T: DeserializeOwned>(
+/// Reads a body whose text was checked when it came in.
+pub(crate) fn parse_strict_checked<T: DeserializeOwned>(
     content_type: Option<&str>,
     bytes: &[u8],
     empty_allowed: bool,
-    walked: &Result<Cost, TextFault>,
+    checked: &Result<Cost, TextFault>,
 ) -> Result<T, ApiError> {
     let bytes = match (bytes.is_empty(), empty_allowed) {
         (true, true) => b"{}",
-        (true, false) => return Err(bad("", "the body is empty; send a JSON object")),
+        (true, false) => return Err(bad_body("", "the body is empty; send a JSON object")),
         (false, _) => {
             check_content_type(content_type)?;
-            if let Err(fault) = walked {
-                return Err(refused(fault));
+            if let Err(fault) = checked {
+                return Err(text_refused(fault));
             }
             bytes
         }
@@ -55,12 +55,12 @@ pub(crate) fn strict_walked<T: DeserializeOwned>(
     let read = object(serde_path_to_error::Deserializer::new(&mut json, &mut track));
     match read {
         Ok(read) => Ok(read),
-        Err(error) => Err(bad(&track.path().to_string(), &error.to_string())),
+        Err(error) => Err(bad_body(&track.path().to_string(), &error.to_string())),
     }
 }
 
 /// A text that is not read at all. A key that appears twice means one thing to one reader and another to the next.
-fn refused(fault: &TextFault) -> ApiError {
+fn text_refused(fault: &TextFault) -> ApiError {
     let TextFault { kind, path, .. } = fault;
     match kind {
         FaultKind::TooManyNodes { nodes_max } => ApiError::new(
@@ -70,11 +70,11 @@ fn refused(fault: &TextFault) -> ApiError {
         .with("nodes_max", *nodes_max),
         FaultKind::DuplicateKey(key) | FaultKind::ReservedKey(key) => {
             let dot = if path.is_empty() { "" } else { "." };
-            bad(&format!("{path}{dot}{key}"), &kind.to_string())
+            bad_body(&format!("{path}{dot}{key}"), &kind.to_string())
         }
-        FaultKind::TooDeep { .. } => bad(path, &kind.to_string()),
+        FaultKind::TooDeep { .. } => bad_body(path, &kind.to_string()),
         FaultKind::NotJson(_) | FaultKind::LoneSurrogate | FaultKind::NumberOutOfRange => {
-            bad(path, &format!("{kind}, at line {} column {}", fault.line, fault.column))
+            bad_body(path, &format!("{kind}, at line {} column {}", fault.line, fault.column))
         }
     }
 }
@@ -124,7 +124,7 @@ pub(crate) fn present_object<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     object(deserializer).map(Some)
 }
 
-fn bad(path: &str, why: &str) -> ApiError {
+fn bad_body(path: &str, why: &str) -> ApiError {
     let path = if path == "." { "" } else { path };
     let why: String = why.chars().take(QUOTED_CHARS_MAX).collect();
     // An unknown, missing or repeated field stands in the words, not on the path that leads to it.

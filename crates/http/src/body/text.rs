@@ -18,7 +18,7 @@ const ID_CHARS_MAX: usize = 128;
 pub struct Id(String);
 
 impl Id {
-    fn is_one(text: &str) -> bool {
+    fn is_valid(text: &str) -> bool {
         (1..=ID_CHARS_MAX).contains(&text.len())
             && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._:-".contains(&byte))
     }
@@ -35,15 +35,15 @@ impl Deref for Id {
 impl<'de> Deserialize<'de> for Id {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        if Self::is_one(&text) { Ok(Self(text)) } else { Err(D::Error::custom(ID_WORDS)) }
+        if Self::is_valid(&text) { Ok(Self(text)) } else { Err(D::Error::custom(ID_RULE)) }
     }
 }
 
-const ID_WORDS: &str = "an id has 1 to 128 characters out of A-Z, a-z, 0-9 and . _ : -";
+const ID_RULE: &str = "an id has 1 to 128 characters out of A-Z, a-z, 0-9 and . _ : -";
 
 /// An id in a path or a query, where it may not be anything.
 pub fn check_id(field: &str, text: &str) -> Result<(), ApiError> {
-    if Id::is_one(text) { Ok(()) } else { Err(bad_field(field, ID_WORDS)) }
+    if Id::is_valid(text) { Ok(()) } else { Err(bad_field(field, ID_RULE)) }
 }
 
 /// A text of at most so many characters, and at least `MIN`.

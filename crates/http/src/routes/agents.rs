@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 use crate::access::Caller;
 use crate::body::AdminReload;
 use crate::error::{ApiError, Code};
-use crate::received::{AgentPath, Received};
+use crate::extract::{AgentPath, RequestBody};
 use crate::server::Server;
 use crate::setup::{AgentShown, Role};
 
@@ -48,9 +48,9 @@ pub(crate) async fn show(
 pub(crate) async fn reload(
     State(server): State<Arc<Server>>,
     caller: Caller,
-    received: Received,
+    received: RequestBody,
 ) -> Result<Json<Agents>, ApiError> {
-    let AdminReload {} = received.strict_or_empty().await?;
+    let AdminReload {} = received.parse_or_empty().await?;
     match server.reload().await {
         // An operator is shown nothing of a tenant.
         Ok(()) if !caller.roles.has(Role::Run) && !caller.roles.has(Role::Approve) => {

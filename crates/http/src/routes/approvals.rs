@@ -12,23 +12,23 @@ use engine::deciding::Decide;
 use engine::store::{ApprovalFilter, Page, SuspensionView};
 use machine::id::{RunId, SuspensionId, ThreadId};
 use machine::policy::Policy;
-use machine::projection_rows::ApprovalStatus as Standing;
+use machine::projection_rows::ApprovalStatus as StoredStatus;
 
 use crate::access::Caller;
 use crate::approval_stream;
+use crate::approval_view::{build_approval, build_approval_if_exists};
 use crate::body::{Answer, Approve, Reject};
 use crate::error::ApiError;
-use crate::paging::Filling;
-use crate::received::{ApprovalPath, Asked, Received};
-use crate::repeats::Repeat;
+use crate::extract::{ApprovalPath, QueryParams, RequestBody};
+use crate::idempotency::IdempotentRequest;
+use crate::paging::PageBuilder;
 use crate::routes::runs;
 use crate::server::Server;
-use crate::settling::settle;
-use crate::shown::{shown, shown_if_there};
 use crate::streaming;
+use crate::submit_decision::submit_decision;
 use crate::wire::approval::Approval;
-use crate::wire::page::{Approvals, page};
-use crate::wire::words::ApprovalStatus;
+use crate::wire::enums::ApprovalStatus;
+use crate::wire::page::{Approvals, parse_page};
 
 /// Approvals that are read at once.
 const ROWS_MAX: usize = 16;
@@ -43,31 +43,31 @@ pub(crate) async fn list(
     caller: Caller,
     parts: Parts,
 ) -> Result<Json<Approvals>, ApiError> {
-    let asked = Asked::of(&parts, &["status", "run_id", "thread_id", "limit", "cursor"])?;
-    let status = asked.word::<ApprovalStatus>("status")?.map_or(Standing::Pending, Into::into);
+    let query = QueryParams::parse(&parts, &["status", "run_id", "thread_id", "limit", "cursor"])?;
+    let status = query.parse_value::<ApprovalStatus>("status")?.map_or(StoredStatus::Pending, Into::into);
     let filter = ApprovalFilter {
         status: Some(status),
-        run: asked.text("run_id").map(RunId::from),
-        thread: asked.text("thread_id").map(ThreadId::from),
+        run: query.text("run_id").map(RunId::from),
+        thread: query.text("thread_id").map(ThreadId::from),
         changed_after: 0,
     };
-    let mut filling = Filling::of(page(asked.text("limit"), asked.text("cursor"))?, ROWS_MAX);
+    let mut builder = PageBuilder::new(parse_page(query.text("limit"), query.text("cursor"))?, ROWS_MAX);
     let mut approvals = Vec::new();
     loop {
-        let rows = filling.rows();
+        let rows = builder.next_rows();
         let mut listed = server.engine.approvals(&caller.tenant, &filter, &rows).await?;
         let mut read = 0;
         for view in &listed.items {
             read += 1;
-            if !caller.sees(&view.agent) {
-                filling.hide();
+            if !caller.may_see(&view.agent) {
+                builder.skip_hidden();
                 continue;
             }
-            if let Some(approval) = shown_if_there(&server, view).await? {
-                filling.add(&approval);
+            if let Some(approval) = build_approval_if_exists(&server, view).await? {
+                builder.add(&approval);
                 approvals.push(approval);
             }
-            if filling.is_full() {
+            if builder.is_full() {
                 break;
             }
         }
@@ -75,7 +75,7 @@ pub(crate) async fn list(
             let some = Page { limit: read, ..rows };
             listed.next = server.engine.approvals(&caller.tenant, &filter, &some).await?.next;
         }
-        if let ControlFlow::Break(next_cursor) = filling.turn(read, listed.next) {
+        if let ControlFlow::Break(next_cursor) = builder.advance(read, listed.next) {
             return Ok(Json(Approvals { approvals, next_cursor }));
         }
     }
@@ -90,7 +90,7 @@ pub(crate) async fn show(
     caller: Caller,
     ApprovalPath(id): ApprovalPath,
 ) -> Result<Json<Approval>, ApiError> {
-    Ok(Json(shown(&server, &found(&server, &caller, &id).await?).await?))
+    Ok(Json(build_approval(&server, &find(&server, &caller, &id).await?).await?))
 }
 
 /// Every change of the tenant's approvals, the pending ones first
@@ -103,7 +103,7 @@ pub(crate) async fn stream(
     caller: Caller,
     parts: Parts,
 ) -> Result<Response, ApiError> {
-    Asked::of(&parts, &[])?;
+    QueryParams::parse(&parts, &[])?;
     let frames = approval_stream::open(&server, &caller)?;
     Ok(streaming::respond(&server, frames))
 }
@@ -116,12 +116,12 @@ pub(crate) async fn approve(
     State(server): State<Arc<Server>>,
     caller: Caller,
     ApprovalPath(id): ApprovalPath,
-    received: Received,
+    received: RequestBody,
 ) -> Result<Response, ApiError> {
-    let asked: Approve = received.strict_or_empty().await?;
-    let held = found(&server, &caller, &id).await?;
-    let decide = asked.into_decide(&held, caller.principal.clone());
-    decided(&server, &caller, &received, held, decide).await
+    let request: Approve = received.parse_or_empty().await?;
+    let held = find(&server, &caller, &id).await?;
+    let decide = request.into_decide(&held, caller.principal.clone());
+    submit(&server, &caller, &received, held, decide).await
 }
 
 /// No: the call does not run
@@ -132,18 +132,18 @@ pub(crate) async fn reject(
     State(server): State<Arc<Server>>,
     caller: Caller,
     ApprovalPath(id): ApprovalPath,
-    received: Received,
+    received: RequestBody,
 ) -> Result<Response, ApiError> {
-    let asked: Reject = received.strict_or_empty().await?;
-    let held = found(&server, &caller, &id).await?;
-    let run = runs::found(&server, &caller, &held.run).await?;
+    let request: Reject = received.parse_or_empty().await?;
+    let held = find(&server, &caller, &id).await?;
+    let run = runs::find_run(&server, &caller, &held.run).await?;
     let policy = match &run.control {
         // Its approvals are closed, whatever its policy was.
         None if run.status.ended() => Policy::default(),
         Some(_) | None => run.decoded()?.policy,
     };
-    let decide = asked.into_decide(&held, &policy, caller.principal.clone());
-    decided(&server, &caller, &received, held, decide).await
+    let decide = request.into_decide(&held, &policy, caller.principal.clone());
+    submit(&server, &caller, &received, held, decide).await
 }
 
 /// The answer to a question, or what became of a call in doubt
@@ -154,38 +154,38 @@ pub(crate) async fn answer(
     State(server): State<Arc<Server>>,
     caller: Caller,
     ApprovalPath(id): ApprovalPath,
-    received: Received,
+    received: RequestBody,
 ) -> Result<Response, ApiError> {
-    let asked: Answer = received.strict().await?;
-    let held = found(&server, &caller, &id).await?;
+    let request: Answer = received.parse().await?;
+    let held = find(&server, &caller, &id).await?;
     caller.may_decide(held.kind, &server)?;
-    let decide = asked.into_decide(&held, caller.principal.clone());
-    decided(&server, &caller, &received, held, decide).await
+    let decide = request.into_decide(&held, caller.principal.clone());
+    submit(&server, &caller, &received, held, decide).await
 }
 
 /// Gives the decision to the run, unless this very request was answered before.
-async fn decided(
+async fn submit(
     server: &Arc<Server>,
     caller: &Caller,
-    received: &Received,
+    received: &RequestBody,
     held: SuspensionView,
     decide: Result<Decide, ApiError>,
 ) -> Result<Response, ApiError> {
     let store = server.engine.store().clone();
-    let repeat = Repeat::of(&*store, caller, received, &held.run).await;
-    if let Some(answer) = repeat.answer().await? {
+    let idempotent = IdempotentRequest::new(&*store, caller, received, &held.run).await;
+    if let Some(answer) = idempotent.stored_response().await? {
         return Ok(answer);
     }
     let mut decide = decide?;
-    decide.id = repeat.decision_id(0);
-    let settled = settle(server, &caller.place, held, decide).await?;
-    repeat.keep(StatusCode::OK, &shown(server, &settled).await?).await
+    decide.id = idempotent.decision_id(0);
+    let settled = submit_decision(server, &caller.permit, held, decide).await?;
+    idempotent.store_and_respond(StatusCode::OK, &build_approval(server, &settled).await?).await
 }
 
 /// The approval of this name, if the caller's tenant has one, and the caller is shown those of its agent. What no person
 /// answers is none.
-async fn found(server: &Server, caller: &Caller, id: &SuspensionId) -> Result<SuspensionView, ApiError> {
+async fn find(server: &Server, caller: &Caller, id: &SuspensionId) -> Result<SuspensionView, ApiError> {
     let view = server.engine.approval(&caller.tenant, id).await?;
-    view.filter(|view| view.kind.needs_person() && caller.sees(&view.agent))
+    view.filter(|view| view.kind.needs_person() && caller.may_see(&view.agent))
         .ok_or_else(|| ApiError::no_approval(id.as_str()))
 }

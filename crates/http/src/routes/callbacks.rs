@@ -15,10 +15,10 @@ use machine::id::{DecisionId, Digest, Principal, SuspensionId, ToolName};
 use machine::inbox::{Refusal, Verdict};
 use tokio::time::Instant;
 
-use crate::body::{DERIVED_ID_PREFIX, Report, ReportSaid};
-use crate::error::{ApiError, Unheard};
-use crate::received::Received;
-use crate::reporting::Reporter;
+use crate::body::{DERIVED_ID_PREFIX, Report, ReportOutcome};
+use crate::callback_auth::CallbackCaller;
+use crate::error::{ApiError, ReportRefusal};
+use crate::extract::RequestBody;
 use crate::server::Server;
 use crate::wire::decision::DecisionResult;
 
@@ -30,47 +30,49 @@ use crate::wire::decision::DecisionResult;
     responses((status = 200, description = "It is stored, and the run goes on", body = DecisionResult)))]
 pub(crate) async fn report(
     State(server): State<Arc<Server>>,
-    Reporter { about, place }: Reporter,
-    received: Received,
+    CallbackCaller { about, permit }: CallbackCaller,
+    received: RequestBody,
 ) -> Result<Json<DecisionResult>, ApiError> {
-    let said = received.strict::<Report>().await?.said()?;
+    let outcome = received.parse::<Report>().await?.into_outcome()?;
     let began = Instant::now();
-    let until = began + server.limits.decided_time;
-    let mut goes_on = true;
+    let until = began + server.limits.decision_timeout;
+    let mut continues = true;
     let verdict = loop {
         let Some(run) = server.engine.view(&about.tenant, &about.run).await? else {
-            return Err(ApiError::not_reported(Unheard::Over, &about, None));
+            return Err(ApiError::report_refused(ReportRefusal::NoLongerHeld, &about, None));
         };
         match about.attempt_state(run.decoded()?) {
             AttemptState::Held { suspension, tool } => {
-                break server.engine.decide(decision(&about, suspension, &tool, said.clone())).await;
+                break server.engine.decide(decision(&about, suspension, &tool, outcome.clone())).await;
             }
             AttemptState::InDoubt { step } => {
-                break server.engine.settle_doubt(&about, step, late_answer(said.clone())).await;
+                break server.engine.settle_doubt(&about, step, late_answer(outcome.clone())).await;
             }
             // A tool may be faster than its own 202.
-            AttemptState::InFlight if goes_on && Instant::now() < until => {
+            AttemptState::InFlight if continues && Instant::now() < until => {
                 let next = next_commit(&server, &about, run.seq);
-                if let Ok(next) = place.away(tokio::time::timeout_at(until, next)).await {
-                    goes_on = next?;
+                if let Ok(next) = permit.release_while(tokio::time::timeout_at(until, next)).await {
+                    continues = next?;
                 }
             }
             AttemptState::InFlight => {
                 let status = run.decoded()?.call(&about.call).map(Call::status);
-                return Err(ApiError::not_reported(Unheard::UnderWay, &about, status));
+                return Err(ApiError::report_refused(ReportRefusal::InFlight, &about, status));
             }
-            AttemptState::NotAwaited => return Err(spent(&server, &about).await?),
+            AttemptState::NotAwaited => return Err(callback_spent(&server, &about).await?),
         }
     };
     let verdict = match verdict {
         Ok(verdict) => verdict,
-        Err(StoreError::NotFound) => return Err(ApiError::not_reported(Unheard::Over, &about, None)),
+        Err(StoreError::NotFound) => {
+            return Err(ApiError::report_refused(ReportRefusal::NoLongerHeld, &about, None));
+        }
         Err(refused) => return Err(refused.into()),
     };
-    server.metrics.decided(&verdict, began.elapsed());
+    server.metrics.record_decision(&verdict, began.elapsed());
     match &verdict {
-        Verdict::Accepted => Ok(Json(DecisionResult::judged(about.call.as_str(), None, &verdict))),
-        Verdict::Refused(Refusal::Invalid(why)) => Err(ApiError::report_unfit(why)),
+        Verdict::Accepted => Ok(Json(DecisionResult::from_verdict(about.call.as_str(), None, &verdict))),
+        Verdict::Refused(Refusal::Invalid(why)) => Err(ApiError::invalid_report(why)),
         Verdict::Refused(
             Refusal::IdUsed
             | Refusal::NotHeld
@@ -81,14 +83,19 @@ pub(crate) async fn report(
             | Refusal::SuspensionNotNamed,
         )
         | Verdict::AlreadyApplied
-        | Verdict::ToolChanged => Err(spent(&server, &about).await?),
+        | Verdict::ToolChanged => Err(callback_spent(&server, &about).await?),
     }
 }
 
-fn decision(about: &ReportedAttempt, suspension: SuspensionId, tool: &ToolName, said: ReportSaid) -> Decide {
-    let payload = match said {
-        ReportSaid::Result(value) => Payload::Result(Arc::new(value)),
-        ReportSaid::Error(text) => Payload::Error(text),
+fn decision(
+    about: &ReportedAttempt,
+    suspension: SuspensionId,
+    tool: &ToolName,
+    outcome: ReportOutcome,
+) -> Decide {
+    let payload = match outcome {
+        ReportOutcome::Result(value) => Payload::Result(Arc::new(value)),
+        ReportOutcome::Error(text) => Payload::Error(text),
     };
     Decide {
         tenant: about.tenant.clone(),
@@ -107,17 +114,17 @@ fn decision_id(about: &ReportedAttempt) -> DecisionId {
     DecisionId::from(format!("{DERIVED_ID_PREFIX}callback_{digest}"))
 }
 
-fn late_answer(said: ReportSaid) -> ToolAnswer {
-    match said {
-        ReportSaid::Result(value) => ToolAnswer::Success { value: Arc::new(value), warning: None },
-        ReportSaid::Error(message) => ToolAnswer::Error { message },
+fn late_answer(outcome: ReportOutcome) -> ToolAnswer {
+    match outcome {
+        ReportOutcome::Result(value) => ToolAnswer::Success { value: Arc::new(value), warning: None },
+        ReportOutcome::Error(message) => ToolAnswer::Error { message },
     }
 }
 
 /// True when the run has gone on behind this event; false where nothing more is said about it.
 async fn next_commit(server: &Server, about: &ReportedAttempt, seq: u64) -> Result<bool, StoreError> {
-    let mut watched = server.engine.subscribe(&about.tenant, &about.run, seq);
-    while let Some(item) = watched.next().await.transpose()? {
+    let mut subscription = server.engine.subscribe(&about.tenant, &about.run, seq);
+    while let Some(item) = subscription.next().await.transpose()? {
         match item {
             FeedItem::Event(committed) if committed.checkpoint.is_some() => return Ok(true),
             FeedItem::Event(_) | FeedItem::Unreadable(_) | FeedItem::Live(_) => {}
@@ -127,11 +134,11 @@ async fn next_commit(server: &Server, about: &ReportedAttempt, seq: u64) -> Resu
 }
 
 /// Nobody waits for it any more: whether that is because it was heard before, and how the call stands.
-async fn spent(server: &Server, about: &ReportedAttempt) -> Result<ApiError, ApiError> {
+async fn callback_spent(server: &Server, about: &ReportedAttempt) -> Result<ApiError, ApiError> {
     let (tenant, run) = (&about.tenant, &about.run);
     let heard = server.engine.store().decision(tenant, run, &decision_id(about)).await?.is_some();
     let run = server.engine.view(tenant, run).await?;
     let status = run.and_then(|run| run.control?.call(&about.call).map(Call::status));
-    let why = if heard { Unheard::HeardBefore } else { Unheard::Over };
-    Ok(ApiError::not_reported(why, about, status))
+    let why = if heard { ReportRefusal::AlreadyTaken } else { ReportRefusal::NoLongerHeld };
+    Ok(ApiError::report_refused(why, about, status))
 }

@@ -18,17 +18,17 @@ use tokio_util::sync::CancellationToken;
 
 use crate::access::Caller;
 use crate::error::ApiError;
+use crate::extract::{QueryParams, RunPath};
 use crate::limits::OpenStream;
+use crate::log_reader::{hydrate, read_envelopes, replay_start};
 use crate::paging::{PAGE_BYTES_MAX, json_bytes};
-use crate::received::{Asked, RunPath};
-use crate::routes::runs::{found, gone};
+use crate::routes::runs::{find_run, run_refused};
 use crate::server::Server;
 use crate::streaming;
-use crate::telling::{begins_after, heard, tell};
 use crate::wire::event::Envelope;
+use crate::wire::hydrate::EventHydrator;
 use crate::wire::live::Frame;
-use crate::wire::page::{Events, limit_of};
-use crate::wire::telling::Telling;
+use crate::wire::page::{Events, parse_limit};
 
 /// The events of a run, from the one behind `after` on
 ///
@@ -46,15 +46,15 @@ pub(crate) async fn events(
     RunPath(run): RunPath,
     parts: Parts,
 ) -> Result<Response, ApiError> {
-    let asked = Asked::of(&parts, &["after", "limit"])?;
-    let limit = limit_of(asked.text("limit"))?;
-    let view = found(&server, &caller, &run).await?;
-    let after = seen_by(&parts.headers, &asked, view.seq);
-    if streaming::wanted(&parts.headers) {
-        return streamed(&server, &caller, view, after).await;
+    let query = QueryParams::parse(&parts, &["after", "limit"])?;
+    let limit = parse_limit(query.text("limit"))?;
+    let view = find_run(&server, &caller, &run).await?;
+    let after = last_seen_seq(&parts.headers, &query, view.seq);
+    if streaming::accepts_event_stream(&parts.headers) {
+        return stream_events(&server, &caller, view, after).await;
     }
     let (mut events, mut bytes) = (Vec::new(), 0);
-    let hear = |envelope: Envelope| {
+    let visit = |envelope: Envelope| {
         bytes += json_bytes(&envelope);
         events.push(envelope);
         if events.len() < limit && bytes < PAGE_BYTES_MAX {
@@ -63,21 +63,21 @@ pub(crate) async fn events(
             ControlFlow::Break(())
         }
     };
-    tell(&**server.engine.store(), &caller.tenant, &view, after, hear)
+    read_envelopes(&**server.engine.store(), &caller.tenant, &view, after, visit)
         .await
-        .map_err(|refused| gone(&run, refused))?;
+        .map_err(|refused| run_refused(&run, refused))?;
     let last_seq = events.last().map_or(view.seq, |last| last.seq.max(view.seq));
-    Ok(Json(Events::of(events, last_seq)).into_response())
+    Ok(Json(Events::new(events, last_seq)).into_response())
 }
 
 /// What the client says it has seen, if that can be.
-fn seen_by(headers: &HeaderMap, asked: &Asked, newest: u64) -> u64 {
+fn last_seen_seq(headers: &HeaderMap, query: &QueryParams, newest: u64) -> u64 {
     let header = headers.get("last-event-id").map(|value| value.to_str().unwrap_or_default());
-    let seen = header.or_else(|| asked.text("after")).and_then(|text| text.trim().parse().ok());
+    let seen = header.or_else(|| query.text("after")).and_then(|text| text.trim().parse().ok());
     seen.filter(|seen| *seen <= newest).unwrap_or(0)
 }
 
-async fn streamed(
+async fn stream_events(
     server: &Arc<Server>,
     caller: &Caller,
     view: RunView,
@@ -87,10 +87,10 @@ async fn streamed(
         return Ok((StatusCode::NO_CONTENT, [(header::CACHE_CONTROL, "no-cache")]).into_response());
     }
     // A message is told by whoever has heard what it refers to.
-    let heard = begins_after(&**server.engine.store(), &caller.tenant, &view, after).await?;
-    let watched = Watched {
-        subscription: server.engine.subscribe(&caller.tenant, &view.id, heard),
-        telling: Telling::new(view.thread.clone(), view.id.clone()).forgetting(),
+    let start = replay_start(&**server.engine.store(), &caller.tenant, &view, after).await?;
+    let watcher = RunWatcher {
+        subscription: server.engine.subscribe(&caller.tenant, &view.id, start),
+        hydrator: EventHydrator::new(view.thread.clone(), view.id.clone()).dropping_large_results(),
         store: server.engine.store().clone(),
         tenant: caller.tenant.clone(),
         after,
@@ -101,17 +101,17 @@ async fn streamed(
         revoked: caller.revoked.clone(),
         _open: server.open_stream(&caller.tenant)?,
     };
-    let frames = stream::unfold(watched, |mut watched| async move {
-        let event = watched.next().await?;
-        Some((Ok(event), watched))
+    let frames = stream::unfold(watcher, |mut watcher| async move {
+        let event = watcher.next().await?;
+        Some((Ok(event), watcher))
     });
     Ok(streaming::respond(server, frames))
 }
 
 /// One client that watches one run. It reads for itself, a page at a time, as fast as the client takes it.
-struct Watched {
+struct RunWatcher {
     subscription: Subscription,
-    telling: Telling,
+    hydrator: EventHydrator,
     store: Arc<dyn Store>,
     tenant: Tenant,
     /// The client has seen what comes before.
@@ -124,7 +124,7 @@ struct Watched {
     _open: OpenStream,
 }
 
-impl Watched {
+impl RunWatcher {
     /// None after the terminal event, and where the stream cannot go on: whoever reconnects gets exactly the rest.
     async fn next(&mut self) -> Option<Event> {
         loop {
@@ -144,31 +144,32 @@ impl Watched {
             match item {
                 Ok(FeedItem::Event(committed)) => {
                     let after = self.after;
-                    let telling = &mut self.telling;
-                    let told = heard(&*self.store, &self.tenant, telling, &self.run, &committed).await;
-                    let Ok(told) = told.inspect_err(|refused| self.is_cut_short(refused)) else {
+                    let hydrator = &mut self.hydrator;
+                    let envelopes =
+                        hydrate(&*self.store, &self.tenant, hydrator, &self.run, &committed).await;
+                    let Ok(envelopes) = envelopes.inspect_err(|refused| self.log_early_end(refused)) else {
                         return None;
                     };
-                    self.ready.extend(told.into_iter().filter(|envelope| envelope.seq > after));
+                    self.ready.extend(envelopes.into_iter().filter(|envelope| envelope.seq > after));
                 }
                 Ok(FeedItem::Unreadable(event)) => {
                     let after = self.after;
-                    let told = self.telling.hear_unreadable(&event);
-                    self.ready.extend(told.into_iter().filter(|envelope| envelope.seq > after));
+                    let envelopes = self.hydrator.hydrate_unreadable(&event);
+                    self.ready.extend(envelopes.into_iter().filter(|envelope| envelope.seq > after));
                 }
                 Ok(FeedItem::Live(item)) => {
-                    let frame = Frame::of(&self.thread, &self.run, &item);
+                    let frame = Frame::from_live_item(&self.thread, &self.run, &item);
                     return streaming::event(frame.name, &frame);
                 }
                 Err(refused) => {
-                    self.is_cut_short(&refused);
+                    self.log_early_end(&refused);
                     return None;
                 }
             }
         }
     }
 
-    fn is_cut_short(&self, refused: &StoreError) {
+    fn log_early_end(&self, refused: &StoreError) {
         tracing::warn!(run = %self.run, %refused, "a stream ends early");
     }
 }

@@ -13,12 +13,12 @@ use machine::id::{AgentName, Principal};
 
 use crate::access::Caller;
 use crate::error::{ApiError, bad_field};
-use crate::paging::Filling;
-use crate::received::{Asked, GrantPath};
+use crate::extract::{GrantPath, QueryParams};
+use crate::paging::PageBuilder;
 use crate::routes::threads;
 use crate::server::Server;
 use crate::wire::grant::{Grant, RevokedGrants};
-use crate::wire::page::{Grants, page};
+use crate::wire::page::{Grants, parse_page};
 
 /// Grants that are read at once. What is read of each is small.
 const ROWS_MAX: usize = 100;
@@ -32,24 +32,24 @@ pub(crate) async fn list(
     caller: Caller,
     parts: Parts,
 ) -> Result<Json<Grants>, ApiError> {
-    let asked = Asked::of(&parts, &["by", "limit", "cursor"])?;
-    let filter = GrantFilter { by: asked.text("by").map(Principal::from) };
-    let mut filling = Filling::of(page(asked.text("limit"), asked.text("cursor"))?, ROWS_MAX);
+    let query = QueryParams::parse(&parts, &["by", "limit", "cursor"])?;
+    let filter = GrantFilter { by: query.text("by").map(Principal::from) };
+    let mut builder = PageBuilder::new(parse_page(query.text("limit"), query.text("cursor"))?, ROWS_MAX);
     let mut grants = Vec::new();
     loop {
-        let rows = filling.rows();
+        let rows = builder.next_rows();
         let mut listed = server.engine.store().grants(&caller.tenant, &filter, &rows).await?;
         let mut read = 0;
         for view in &listed.items {
             read += 1;
-            if !is_shown(&server, &caller, view).await? {
-                filling.hide();
+            if !may_see(&server, &caller, view).await? {
+                builder.skip_hidden();
                 continue;
             }
-            let grant = Grant::of(view, is_lapsed(&server, &caller, view));
-            filling.add(&grant);
+            let grant = Grant::from_view(view, is_lapsed(&server, &caller, view));
+            builder.add(&grant);
             grants.push(grant);
-            if filling.is_full() {
+            if builder.is_full() {
                 break;
             }
         }
@@ -57,7 +57,7 @@ pub(crate) async fn list(
             let some = Page { limit: read, ..rows };
             listed.next = server.engine.store().grants(&caller.tenant, &filter, &some).await?.next;
         }
-        if let ControlFlow::Break(next_cursor) = filling.turn(read, listed.next) {
+        if let ControlFlow::Break(next_cursor) = builder.advance(read, listed.next) {
             return Ok(Json(Grants { grants, next_cursor }));
         }
     }
@@ -75,7 +75,7 @@ pub(crate) async fn revoke(
     let store = server.engine.store();
     let view = store.grant(&caller.tenant, &id).await?;
     let Some(view) = view else { return Err(ApiError::no_grant(id.as_str())) };
-    if !is_shown(&server, &caller, &view).await? {
+    if !may_see(&server, &caller, &view).await? {
         return Err(ApiError::no_grant(id.as_str()));
     }
     match store.revoke_grant(&caller.tenant, &id).await {
@@ -94,8 +94,8 @@ pub(crate) async fn revoke_by(
     caller: Caller,
     parts: Parts,
 ) -> Result<Json<RevokedGrants>, ApiError> {
-    let asked = Asked::of(&parts, &["by"])?;
-    let Some(by) = asked.text("by") else {
+    let query = QueryParams::parse(&parts, &["by"])?;
+    let Some(by) = query.text("by") else {
         return Err(bad_field("by", "name the key whose grants to revoke; nothing was revoked"));
     };
     let (store, filter) = (server.engine.store(), GrantFilter { by: Some(Principal::from(by)) });
@@ -104,7 +104,7 @@ pub(crate) async fn revoke_by(
     loop {
         let listed = store.grants(&caller.tenant, &filter, &rows).await?;
         for view in &listed.items {
-            if !is_shown(&server, &caller, view).await? {
+            if !may_see(&server, &caller, view).await? {
                 continue;
             }
             match store.revoke_grant(&caller.tenant, &view.grant.id).await {
@@ -129,10 +129,10 @@ pub(crate) fn agent_of(view: &GrantView) -> Option<&AgentName> {
 }
 
 /// A key that is for some agents is shown the grants of their calls, and of threads in which no other agent has run.
-async fn is_shown(server: &Server, caller: &Caller, view: &GrantView) -> Result<bool, ApiError> {
+async fn may_see(server: &Server, caller: &Caller, view: &GrantView) -> Result<bool, ApiError> {
     match agent_of(view) {
-        Some(agent) => Ok(caller.sees(agent)),
-        None => threads::is_shown(server, caller, &view.thread).await,
+        Some(agent) => Ok(caller.may_see(agent)),
+        None => threads::may_see(server, caller, &view.thread).await,
     }
 }
 

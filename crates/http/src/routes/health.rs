@@ -9,7 +9,7 @@ use axum::response::IntoResponse;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::access::draining;
+use crate::access::draining_error;
 use crate::error::ApiError;
 use crate::server::Server;
 
@@ -33,9 +33,9 @@ pub(crate) async fn alive() -> Json<Health> {
     responses((status = 200, description = "It does", body = Health)))]
 pub(crate) async fn ready(State(server): State<Arc<Server>>) -> Result<Json<Health>, ApiError> {
     if server.is_draining() {
-        return Err(draining());
+        return Err(draining_error());
     }
-    server.readiness.of(&**server.engine.store()).await?;
+    server.readiness.check(&**server.engine.store()).await?;
     Ok(Json(OK))
 }
 
@@ -44,6 +44,6 @@ pub(crate) async fn ready(State(server): State<Arc<Server>>) -> Result<Json<Heal
     responses((status = 200, description = "OpenMetrics", body = String, content_type = "application/openmetrics-text")))]
 pub(crate) async fn metrics(State(server): State<Arc<Server>>) -> Result<impl IntoResponse, ApiError> {
     let kind = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
-    let shown = server.metrics.text(&server.engine, server.limits.census_age_max).await?;
+    let shown = server.metrics.render(&server.engine, server.limits.run_counts_age_max).await?;
     Ok(([(header::CONTENT_TYPE, kind)], shown))
 }

@@ -17,17 +17,17 @@ use machine::thread::Busy;
 use crate::access::Caller;
 use crate::body::PostMessage;
 use crate::error::ApiError;
-use crate::paging::Filling;
-use crate::received::{Asked, Received, ThreadPath};
-use crate::repeats::scope_of;
-use crate::routes::runs::status_of;
-use crate::routes::threads::found;
+use crate::extract::{QueryParams, RequestBody, ThreadPath};
+use crate::idempotency::idempotency_scope;
+use crate::log_reader::read_envelopes;
+use crate::paging::PageBuilder;
+use crate::routes::runs::run_status;
+use crate::routes::threads::find_thread;
 use crate::server::Server;
 use crate::setup::Role;
-use crate::telling::tell;
 use crate::wire::event::Envelope;
 use crate::wire::message::Message;
-use crate::wire::page::{Messages, page};
+use crate::wire::page::{Messages, parse_page};
 use crate::wire::payload::Payload;
 use crate::wire::run::Posted;
 
@@ -42,32 +42,32 @@ pub(crate) async fn post(
     State(server): State<Arc<Server>>,
     caller: Caller,
     ThreadPath(thread): ThreadPath,
-    received: Received,
+    received: RequestBody,
 ) -> Result<impl IntoResponse, ApiError> {
-    let asked: PostMessage = received.strict().await?;
+    let request: PostMessage = received.parse().await?;
     // Before anything is looked up: whoever may not approve may not ask that fewer calls wait.
     let may_loosen = caller.roles.has(Role::Approve);
-    if asked.auto_approve == Some(true) && !may_loosen {
-        return Err(caller.lacks(&[Role::Approve], &server));
+    if request.auto_approve == Some(true) && !may_loosen {
+        return Err(caller.denial(&[Role::Approve], &server));
     }
     let named = thread.clone();
     let mut message =
-        asked.into_message(caller.tenant.clone(), thread, caller.principal.clone(), may_loosen)?;
+        request.into_message(caller.tenant.clone(), thread, caller.principal.clone(), may_loosen)?;
     // An agent that the caller may not use is refused as one that does not exist.
     let may_use = may_use(&server, &caller, &message.agent);
     if may_use && let Err(refused) = server.engine.check_loosening(&message) {
-        return Err(told(&server, &caller, refused).await?);
+        return Err(post_error(&server, &caller, refused).await?);
     }
-    found(&server, &caller, &named).await?;
+    find_thread(&server, &caller, &named).await?;
     if !may_use {
         return Err(PostError::NoSuchAgent(message.agent).into());
     }
-    if let Some(scope) = scope_of(&caller, &received) {
+    if let Some(scope) = idempotency_scope(&caller, &received) {
         message.key = Some(PostKey { scope, body: received.digest().await });
     }
     match server.engine.post(message).await {
-        Ok(posted) => Ok((StatusCode::ACCEPTED, Json(Posted::of(&posted)))),
-        Err(refused) => Err(told(&server, &caller, refused).await?),
+        Ok(posted) => Ok((StatusCode::ACCEPTED, Json(Posted::from_domain(&posted)))),
+        Err(refused) => Err(post_error(&server, &caller, refused).await?),
     }
 }
 
@@ -76,11 +76,11 @@ fn may_use(server: &Server, caller: &Caller, agent: &AgentName) -> bool {
 }
 
 /// A run that is in the way is named with its status.
-async fn told(server: &Server, caller: &Caller, refused: PostError) -> Result<ApiError, ApiError> {
+async fn post_error(server: &Server, caller: &Caller, refused: PostError) -> Result<ApiError, ApiError> {
     let front = match &refused {
         PostError::Busy(Busy::ActiveRun(run) | Busy::InDoubt(run)) => Some(run.clone()),
         PostError::Loosening(_) if caller.is_open() => {
-            return Ok(caller.lacks(&[Role::Approve], server));
+            return Ok(caller.denial(&[Role::Approve], server));
         }
         PostError::Busy(Busy::QueueFull { .. })
         | PostError::NoSuchAgent(_)
@@ -104,7 +104,7 @@ async fn told(server: &Server, caller: &Caller, refused: PostError) -> Result<Ap
     };
     let error = ApiError::from(refused);
     let Some(front) = front else { return Ok(error) };
-    let status = status_of(server, &caller.tenant, &front).await?;
+    let status = run_status(server, &caller.tenant, &front).await?;
     Ok(error.with("status", status.map(|status| status.as_str())))
 }
 
@@ -118,26 +118,26 @@ pub(crate) async fn list(
     ThreadPath(thread): ThreadPath,
     parts: Parts,
 ) -> Result<Json<Messages>, ApiError> {
-    let asked = Asked::of(&parts, &["limit", "cursor"])?;
-    let page = page(asked.text("limit"), asked.text("cursor"))?;
-    found(&server, &caller, &thread).await?;
-    let mut filling = Filling::of(page, ROWS_MAX);
+    let query = QueryParams::parse(&parts, &["limit", "cursor"])?;
+    let page = parse_page(query.text("limit"), query.text("cursor"))?;
+    find_thread(&server, &caller, &thread).await?;
+    let mut builder = PageBuilder::new(page, ROWS_MAX);
     let mut messages = Vec::new();
     loop {
-        let rows = filling.rows();
-        let mut listed = listed_rows(&server, &caller, &thread, &rows).await?;
-        let read = tell_some(&server, &caller, &listed.items, &mut filling, &mut messages).await?;
+        let rows = builder.next_rows();
+        let mut listed = list_rows(&server, &caller, &thread, &rows).await?;
+        let read = read_messages(&server, &caller, &listed.items, &mut builder, &mut messages).await?;
         if read < listed.items.len() {
             let some = Page { limit: read, ..rows };
-            listed.next = listed_rows(&server, &caller, &thread, &some).await?.next;
+            listed.next = list_rows(&server, &caller, &thread, &some).await?.next;
         }
-        if let ControlFlow::Break(next_cursor) = filling.turn(read, listed.next) {
+        if let ControlFlow::Break(next_cursor) = builder.advance(read, listed.next) {
             return Ok(Json(Messages { messages, next_cursor }));
         }
     }
 }
 
-async fn listed_rows(
+async fn list_rows(
     server: &Server,
     caller: &Caller,
     thread: &ThreadId,
@@ -152,46 +152,46 @@ async fn listed_rows(
 
 /// The list names the messages; what they say stands in the logs of their runs. They are told until the page is full:
 /// so many of those that are listed.
-async fn tell_some(
+async fn read_messages(
     server: &Server,
     caller: &Caller,
     listed: &[MessageView],
-    filling: &mut Filling,
+    builder: &mut PageBuilder,
     messages: &mut Vec<Message>,
 ) -> Result<usize, ApiError> {
     let mut read = 0;
     for of_run in listed.chunk_by(|one, next| one.run == next.run && one.seq < next.seq) {
-        let (Some(first), false) = (of_run.first(), filling.is_full()) else { break };
+        let (Some(first), false) = (of_run.first(), builder.is_full()) else { break };
         let mut rest: VecDeque<&MessageView> = of_run.iter().collect();
         // Where there is none its thread was deleted meanwhile.
         if let Some(view) = server.engine.view(&caller.tenant, &first.run).await? {
-            let hear = |envelope: Envelope| {
+            let visit = |envelope: Envelope| {
                 if let Some(view) = rest.pop_front_if(|view| view.seq == envelope.seq) {
                     let message = if let Payload::Message(added) = envelope.payload {
                         added.message
                     } else {
                         Message::unreadable(view)
                     };
-                    filling.add(&message);
+                    builder.add(&message);
                     messages.push(message);
                 }
-                if !rest.is_empty() && !filling.is_full() {
+                if !rest.is_empty() && !builder.is_full() {
                     ControlFlow::Continue(())
                 } else {
                     ControlFlow::Break(())
                 }
             };
-            tell(&**server.engine.store(), &caller.tenant, &view, first.seq - 1, hear).await?;
+            read_envelopes(&**server.engine.store(), &caller.tenant, &view, first.seq - 1, visit).await?;
             // What is left where the page is not full is in no event of the log.
-            while !filling.is_full()
+            while !builder.is_full()
                 && let Some(view) = rest.pop_front()
             {
                 let message = Message::unreadable(view);
-                filling.add(&message);
+                builder.add(&message);
                 messages.push(message);
             }
         }
-        read += of_run.len() - if filling.is_full() { rest.len() } else { 0 };
+        read += of_run.len() - if builder.is_full() { rest.len() } else { 0 };
     }
     Ok(read)
 }

@@ -4,7 +4,7 @@
 pub(crate) mod agents;
 pub(crate) mod approvals;
 pub(crate) mod callbacks;
-pub(crate) mod deciding;
+pub(crate) mod decisions;
 pub(crate) mod events;
 pub(crate) mod grants;
 pub(crate) mod health;

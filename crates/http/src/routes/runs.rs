@@ -16,29 +16,29 @@ use machine::transcript::Messages;
 use serde::Serialize;
 
 use crate::access::Caller;
-use crate::answers::{no_room, with_room};
 use crate::body::Interrupt;
+use crate::capacity::{LongJsonTurn, Permit};
 use crate::error::{ApiError, Code};
-use crate::paging::Filling;
-use crate::places::{LongJsonTurn, Taken};
-use crate::received::{Asked, Received, RunPath};
-use crate::repeats::Repeat;
+use crate::extract::{QueryParams, RequestBody, RunPath};
+use crate::idempotency::IdempotentRequest;
+use crate::paging::PageBuilder;
+use crate::response_budget::{over_budget, with_reservation};
 use crate::routes::threads;
 use crate::server::Server;
-use crate::wire::call::{Calls, Fold};
+use crate::wire::call::{CallFold, Calls};
+use crate::wire::enums::RunStatus;
 use crate::wire::message::{ModelSees, Transcript};
-use crate::wire::page::{Runs, page};
+use crate::wire::page::{Runs, parse_page};
 use crate::wire::run::Run;
-use crate::wire::state::State as Kept;
-use crate::wire::words::RunStatus;
+use crate::wire::state::State as StateDocument;
 
 /// Events that are read at once where a whole log is looked through.
 const READ_MAX: usize = 256;
 
 /// What a run has at most that is shown as a whole without asking for room. Of larger ones few are put together at once.
-const EASY_BYTES_MAX: usize = 1024 * 1024;
+const UNRESERVED_BYTES_MAX: usize = 1024 * 1024;
 /// What is tried behind that, before as much as may be shown at all.
-const LARGER_BYTES: [usize; 2] = [4 * 1024 * 1024, 16 * 1024 * 1024];
+const RESERVATION_STEPS: [usize; 2] = [4 * 1024 * 1024, 16 * 1024 * 1024];
 
 /// Runs that are read at once. What is read of each is small.
 const ROWS_MAX: usize = 100;
@@ -53,28 +53,28 @@ pub(crate) async fn list(
     caller: Caller,
     parts: Parts,
 ) -> Result<Json<Runs>, ApiError> {
-    let asked = Asked::of(&parts, &["status", "thread_id", "agent", "limit", "cursor"])?;
+    let query = QueryParams::parse(&parts, &["status", "thread_id", "agent", "limit", "cursor"])?;
     let filter = RunFilter {
-        status: asked.word::<RunStatus>("status")?.map(Into::into),
-        thread: asked.text("thread_id").map(ThreadId::from),
-        agent: asked.text("agent").map(AgentName::from).or_else(|| only_agent(&caller)),
+        status: query.parse_value::<RunStatus>("status")?.map(Into::into),
+        thread: query.text("thread_id").map(ThreadId::from),
+        agent: query.text("agent").map(AgentName::from).or_else(|| only_agent(&caller)),
     };
-    let mut filling = Filling::of(page(asked.text("limit"), asked.text("cursor"))?, ROWS_MAX);
+    let mut builder = PageBuilder::new(parse_page(query.text("limit"), query.text("cursor"))?, ROWS_MAX);
     let mut runs = Vec::new();
     loop {
-        let rows = filling.rows();
+        let rows = builder.next_rows();
         let mut listed = server.engine.runs(&caller.tenant, &filter, &rows).await?;
         let mut read = 0;
         for view in &listed.items {
             read += 1;
-            if !caller.sees(&view.agent) {
-                filling.hide();
+            if !caller.may_see(&view.agent) {
+                builder.skip_hidden();
                 continue;
             }
-            let run = Run::of(view);
-            filling.add(&run);
+            let run = Run::from_view(view);
+            builder.add(&run);
             runs.push(run);
-            if filling.is_full() {
+            if builder.is_full() {
                 break;
             }
         }
@@ -82,7 +82,7 @@ pub(crate) async fn list(
             let some = Page { limit: read, ..rows };
             listed.next = server.engine.runs(&caller.tenant, &filter, &some).await?.next;
         }
-        if let ControlFlow::Break(next_cursor) = filling.turn(read, listed.next) {
+        if let ControlFlow::Break(next_cursor) = builder.advance(read, listed.next) {
             return Ok(Json(Runs { runs, next_cursor }));
         }
     }
@@ -102,8 +102,8 @@ pub(crate) async fn show(
     caller: Caller,
     RunPath(run): RunPath,
 ) -> Result<Json<Run>, ApiError> {
-    let view = found(&server, &caller, &run).await?;
-    Ok(Json(shown(&server, &caller, &view).await?))
+    let view = find_run(&server, &caller, &run).await?;
+    Ok(Json(run_with_output(&server, &caller, &view).await?))
 }
 
 /// The calls of a run, in the order in which the model asked for them
@@ -114,42 +114,42 @@ pub(crate) async fn calls(
     caller: Caller,
     RunPath(run): RunPath,
 ) -> Result<Response, ApiError> {
-    found(&server, &caller, &run).await?;
-    let calls = folded(&server, &caller, &run).await?;
-    Ok(calls.encoded(&server, Fold::finish).await)
+    find_run(&server, &caller, &run).await?;
+    let calls = fold_calls(&server, &caller, &run).await?;
+    Ok(calls.encoded(&server, CallFold::finish).await)
 }
 
-/// What is put together of a whole log.
+/// What a response shows of a whole log.
 struct Whole<T> {
     shown: T,
-    /// None where it is small.
-    room: Option<Taken>,
+    /// Memory for the response; none if it is small.
+    reservation: Option<Permit>,
     /// Until it is encoded.
     turn: LongJsonTurn,
 }
 
-/// Puts a response together from the whole log of a run. `put_together` returns none where it needs more than the bytes
+/// Puts a response together from the whole log of a run. `load` returns none where it needs more than the bytes
 /// that it is given. A tenant's requests take turns, so that they do not use every processor.
-async fn whole<T, F: Future<Output = Result<Option<T>, ApiError>>>(
+async fn load_whole<T, F: Future<Output = Result<Option<T>, ApiError>>>(
     server: &Server,
     caller: &Caller,
     run: &RunId,
-    put_together: impl Fn(usize) -> F,
+    load: impl Fn(usize) -> F,
 ) -> Result<Whole<T>, ApiError> {
-    let mut turn = caller.place.long_json_turn().await;
-    let easy = EASY_BYTES_MAX.min(server.limits.whole_run_bytes_max);
-    if let Some(shown) = put_together(easy).await? {
-        return Ok(Whole { shown, room: None, turn });
+    let mut turn = caller.permit.long_json_turn().await;
+    let unreserved = UNRESERVED_BYTES_MAX.min(server.limits.whole_run_bytes_max);
+    if let Some(shown) = load(unreserved).await? {
+        return Ok(Whole { shown, reservation: None, turn });
     }
     for bytes in larger_sizes(server) {
         drop(turn);
-        let room = caller.place.answer_room(bytes).await.ok_or_else(no_room)?;
-        turn = caller.place.long_json_turn().await;
-        if let Some(shown) = put_together(bytes).await? {
-            return Ok(Whole { shown, room: Some(room), turn });
+        let reservation = caller.permit.reserve_response(bytes).await.ok_or_else(over_budget)?;
+        turn = caller.permit.long_json_turn().await;
+        if let Some(shown) = load(bytes).await? {
+            return Ok(Whole { shown, reservation: Some(reservation), turn });
         }
     }
-    Err(too_much_to_show(server, run))
+    Err(run_too_large(server, run))
 }
 
 impl<T: Send + 'static> Whole<T> {
@@ -159,51 +159,52 @@ impl<T: Send + 'static> Whole<T> {
         server: &Server,
         view: impl FnOnce(T) -> S + Send + 'static,
     ) -> Response {
-        let Self { shown, room, turn } = self;
-        let bytes = room.as_ref().map_or(0, Taken::bytes);
+        let Self { shown, reservation, turn } = self;
+        let bytes = reservation.as_ref().map_or(0, Permit::bytes);
         let response = server.json_threads.run(bytes, move || Json(view(shown)).into_response()).await;
         drop(turn);
-        with_room(response, room)
+        with_reservation(response, reservation)
     }
 }
 
-/// The calls of a run. Takes more room as the log turns out to be longer, so no event is read twice.
-async fn folded(server: &Server, caller: &Caller, run: &RunId) -> Result<Whole<Fold>, ApiError> {
-    let mut turn = caller.place.long_json_turn().await;
-    let (mut fold, mut after, mut bytes) = (Fold::default(), 0, 0);
-    let (mut room, mut room_bytes) = (None, EASY_BYTES_MAX.min(server.limits.whole_run_bytes_max));
+/// The calls of a run. Reserves more as the log turns out to be longer, so no event is read twice.
+async fn fold_calls(server: &Server, caller: &Caller, run: &RunId) -> Result<Whole<CallFold>, ApiError> {
+    let mut turn = caller.permit.long_json_turn().await;
+    let (mut fold, mut after, mut bytes) = (CallFold::default(), 0, 0);
+    let (mut reservation, mut reserved_bytes) =
+        (None, UNRESERVED_BYTES_MAX.min(server.limits.whole_run_bytes_max));
     loop {
         let events = server
             .engine
             .store()
             .events(&caller.tenant, run, after, READ_MAX)
             .await
-            .map_err(|refused| gone(run, refused))?;
-        let Some(last) = events.last() else { return Ok(Whole { shown: fold, room, turn }) };
+            .map_err(|refused| run_refused(run, refused))?;
+        let Some(last) = events.last() else { return Ok(Whole { shown: fold, reservation, turn }) };
         after = last.seq();
         bytes += events.iter().map(LogEntry::weight).sum::<usize>();
-        if bytes > room_bytes {
+        if bytes > reserved_bytes {
             let larger = larger_sizes(server).find(|larger| bytes <= *larger);
-            room_bytes = larger.ok_or_else(|| too_much_to_show(server, run))?;
+            reserved_bytes = larger.ok_or_else(|| run_too_large(server, run))?;
             // Given back first: requests that keep what they have and wait for more would wait for each other.
-            drop((room, turn));
-            room = Some(caller.place.answer_room(room_bytes).await.ok_or_else(no_room)?);
-            turn = caller.place.long_json_turn().await;
+            drop((reservation, turn));
+            reservation = Some(caller.permit.reserve_response(reserved_bytes).await.ok_or_else(over_budget)?);
+            turn = caller.permit.long_json_turn().await;
         }
         events.iter().for_each(|logged| fold.add_logged(logged));
     }
 }
 
-/// The sizes above the easy one, smallest first: a response of a few megabytes does not wait for the room of the
+/// The sizes above the unreserved one, smallest first: a response of a few megabytes does not wait for the reservation of the
 /// largest.
 fn larger_sizes(server: &Server) -> impl Iterator<Item = usize> {
     let bytes_max = server.limits.whole_run_bytes_max;
-    let larger = LARGER_BYTES.into_iter().filter(move |bytes| *bytes < bytes_max);
-    larger.chain((bytes_max > EASY_BYTES_MAX).then_some(bytes_max))
+    let larger = RESERVATION_STEPS.into_iter().filter(move |bytes| *bytes < bytes_max);
+    larger.chain((bytes_max > UNRESERVED_BYTES_MAX).then_some(bytes_max))
 }
 
 /// Whoever reads in pages gets all of it.
-fn too_much_to_show(server: &Server, run: &RunId) -> ApiError {
+fn run_too_large(server: &Server, run: &RunId) -> ApiError {
     let (bytes_max, instead) = (server.limits.whole_run_bytes_max, format!("/v1/runs/{run}/events"));
     ApiError::new(
         Code::TooLarge,
@@ -224,18 +225,20 @@ pub(crate) async fn transcript(
     caller: Caller,
     RunPath(run): RunPath,
 ) -> Result<Response, ApiError> {
-    with_its_thread(&server, &caller, &run).await?;
-    let within = |bytes_max| seen_by_the_model(&server, &caller, &run, bytes_max);
-    let messages = whole(&server, &caller, &run, within).await?;
-    let view = |messages: Messages| Transcript { messages: messages.iter().map(ModelSees::of).collect() };
+    find_run_with_thread(&server, &caller, &run).await?;
+    let within = |bytes_max| model_messages(&server, &caller, &run, bytes_max);
+    let messages = load_whole(&server, &caller, &run, within).await?;
+    let view = |messages: Messages| Transcript {
+        messages: messages.iter().map(ModelSees::from_model_message).collect(),
+    };
     Ok(messages.encoded(&server, view).await)
 }
 
 /// The run, to a caller who is shown its thread: what the model reads, and what plugins keep for a thread, comes from all of
 /// its runs.
-async fn with_its_thread(server: &Server, caller: &Caller, run: &RunId) -> Result<RunView, ApiError> {
-    let view = found(server, caller, run).await?;
-    if threads::is_shown(server, caller, &view.thread).await? {
+async fn find_run_with_thread(server: &Server, caller: &Caller, run: &RunId) -> Result<RunView, ApiError> {
+    let view = find_run(server, caller, run).await?;
+    if threads::may_see(server, caller, &view.thread).await? {
         Ok(view)
     } else {
         Err(ApiError::no_thread(view.thread.as_str()))
@@ -243,29 +246,33 @@ async fn with_its_thread(server: &Server, caller: &Caller, run: &RunId) -> Resul
 }
 
 /// None where that is more than so many bytes.
-async fn seen_by_the_model(
+async fn model_messages(
     server: &Server,
     caller: &Caller,
     run: &RunId,
     bytes_max: usize,
 ) -> Result<Option<Messages>, ApiError> {
     let messages = server.engine.transcript_within(&caller.tenant, run, bytes_max).await;
-    messages.map_err(|refused| gone(run, refused))
+    messages.map_err(|refused| run_refused(run, refused))
 }
 
 /// The durable state of a run
 #[utoipa::path(get, path = "/v1/runs/{id}/state", tag = "runs", operation_id = "show_state", params(("id" = String, Path)),
-    responses((status = 200, description = "By its paths", body = Kept)))]
+    responses((status = 200, description = "By its paths", body = StateDocument)))]
 pub(crate) async fn state(
     State(server): State<Arc<Server>>,
     caller: Caller,
     RunPath(run): RunPath,
 ) -> Result<Response, ApiError> {
-    let view = with_its_thread(&server, &caller, &run).await?;
-    let rows =
-        server.engine.store().state(&caller.tenant, &run).await.map_err(|refused| gone(&run, refused))?;
-    let calls = folded(&server, &caller, &run).await?;
-    Ok(calls.encoded(&server, move |calls| Kept::of(&view, calls, &rows)).await)
+    let view = find_run_with_thread(&server, &caller, &run).await?;
+    let rows = server
+        .engine
+        .store()
+        .state(&caller.tenant, &run)
+        .await
+        .map_err(|refused| run_refused(&run, refused))?;
+    let calls = fold_calls(&server, &caller, &run).await?;
+    Ok(calls.encoded(&server, move |calls| StateDocument::new(&view, calls, &rows)).await)
 }
 
 /// End a run without waiting for anything
@@ -277,27 +284,27 @@ pub(crate) async fn interrupt(
     State(server): State<Arc<Server>>,
     caller: Caller,
     RunPath(run): RunPath,
-    received: Received,
+    received: RequestBody,
 ) -> Result<Response, ApiError> {
-    let Interrupt {} = received.strict_or_empty().await?;
-    let before = found(&server, &caller, &run).await?;
+    let Interrupt {} = received.parse_or_empty().await?;
+    let before = find_run(&server, &caller, &run).await?;
     let store = server.engine.store().clone();
-    let repeat = Repeat::of(&*store, &caller, &received, &run).await;
-    if let Some(answer) = repeat.answer().await? {
+    let idempotent = IdempotentRequest::new(&*store, &caller, &received, &run).await;
+    if let Some(answer) = idempotent.stored_response().await? {
         return Ok(answer);
     }
-    let was_asked = repeat.was_begun().await?;
+    let was_asked = idempotent.was_started().await?;
     if before.status.ended() && !was_asked {
         // Nothing is changed, and whoever asks again is told the same: there is nothing to remember.
-        return Ok((StatusCode::OK, Json(shown(&server, &caller, &before).await?)).into_response());
+        return Ok((StatusCode::OK, Json(run_with_output(&server, &caller, &before).await?)).into_response());
     }
-    repeat.begin().await;
+    idempotent.mark_started().await;
     let verdict = server
         .engine
         .interrupt(&caller.tenant, &run, &caller.principal)
         .await
-        .map_err(|refused| gone(&run, refused))?;
-    let after = found(&server, &caller, &run).await?;
+        .map_err(|refused| run_refused(&run, refused))?;
+    let after = find_run(&server, &caller, &run).await?;
     let status = match verdict {
         // This very request has interrupted it, before its answer got lost.
         Verdict::Refused(Refusal::RunOver) if was_asked && after.status == PublicRunStatus::Interrupted => {
@@ -308,39 +315,39 @@ pub(crate) async fn interrupt(
             StatusCode::ACCEPTED
         }
     };
-    repeat.keep(status, &shown(&server, &caller, &after).await?).await
+    idempotent.store_and_respond(status, &run_with_output(&server, &caller, &after).await?).await
 }
 
 /// The run of this name, if the caller's tenant has one, and the caller is shown its agent's runs.
-pub(crate) async fn found(server: &Server, caller: &Caller, run: &RunId) -> Result<RunView, ApiError> {
+pub(crate) async fn find_run(server: &Server, caller: &Caller, run: &RunId) -> Result<RunView, ApiError> {
     let view = server.engine.view(&caller.tenant, run).await?;
-    view.filter(|view| caller.sees(&view.agent)).ok_or_else(|| ApiError::no_run(run.as_str()))
+    view.filter(|view| caller.may_see(&view.agent)).ok_or_else(|| ApiError::no_run(run.as_str()))
 }
 
 /// The run with its output, which stands in its log.
-async fn shown(server: &Server, caller: &Caller, view: &RunView) -> Result<Run, ApiError> {
-    let run = Run::of(view);
+async fn run_with_output(server: &Server, caller: &Caller, view: &RunView) -> Result<Run, ApiError> {
+    let run = Run::from_view(view);
     if view.control.as_ref().is_none_or(|control| control.output.is_none()) {
         return Ok(run);
     }
     match server.engine.output(&caller.tenant, &view.id).await {
         Ok(output) => Ok(Run { output, ..run }),
         Err(StoreError::Failed(StoreFailure::Corrupt(_))) => Ok(Run { unreadable: true, ..run }),
-        Err(refused) => Err(gone(&view.id, refused)),
+        Err(refused) => Err(run_refused(&view.id, refused)),
     }
 }
 
 /// How a run stands that is in somebody's way.
-pub(crate) async fn status_of(
+pub(crate) async fn run_status(
     server: &Server,
     tenant: &Tenant,
     run: &RunId,
 ) -> Result<Option<RunStatus>, ApiError> {
-    Ok(server.engine.view(tenant, run).await?.map(|view| Run::of(&view).status))
+    Ok(server.engine.view(tenant, run).await?.map(|view| Run::from_view(&view).status))
 }
 
 /// The run is not there, or not any more.
-pub(crate) fn gone(run: &RunId, refused: StoreError) -> ApiError {
+pub(crate) fn run_refused(run: &RunId, refused: StoreError) -> ApiError {
     match refused {
         StoreError::NotFound => ApiError::no_run(run.as_str()),
         StoreError::Fenced

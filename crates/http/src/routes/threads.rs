@@ -10,21 +10,21 @@ use axum::http::request::Parts;
 use axum::response::IntoResponse;
 use engine::store::{Page, StoreError, ThreadView};
 use machine::id::ThreadId;
-use machine::thread::ThreadState as Standing;
+use machine::thread::ThreadState;
 use uuid::Uuid;
 
 use crate::access::Caller;
 use crate::body::{AutoApprove, PostThread};
 use crate::error::{ApiError, Code};
-use crate::paging::Filling;
-use crate::received::{Asked, Received, ThreadPath};
-use crate::routes::runs::status_of;
+use crate::extract::{QueryParams, RequestBody, ThreadPath};
+use crate::paging::PageBuilder;
+use crate::routes::runs::run_status;
 use crate::server::Server;
-use crate::wire::page::{Threads, page};
+use crate::wire::page::{Threads, parse_page};
 use crate::wire::thread::Thread;
 
 /// How often a thread is created that other requests delete before it is shown.
-const CREATING_MAX: usize = 16;
+const CREATE_ATTEMPTS_MAX: usize = 16;
 /// Threads that are read at once. What is read of each is small.
 const ROWS_MAX: usize = 100;
 
@@ -36,27 +36,27 @@ const ROWS_MAX: usize = 100;
 pub(crate) async fn create(
     State(server): State<Arc<Server>>,
     caller: Caller,
-    received: Received,
+    received: RequestBody,
 ) -> Result<impl IntoResponse, ApiError> {
-    let asked: PostThread = received.strict().await?;
-    let metadata = asked.metadata()?;
-    let id = match &asked.id {
+    let request: PostThread = received.parse().await?;
+    let metadata = request.metadata()?;
+    let id = match &request.id {
         Some(id) => ThreadId::from(&**id),
         None => ThreadId::from(format!("thr_{}", Uuid::now_v7())),
     };
     // A thread that exists is shown as it is, whatever the quota says.
     let store = server.engine.store();
-    let exists = asked.id.is_some() && store.thread(&caller.tenant, &id).await?.created_at.is_some();
+    let exists = request.id.is_some() && store.thread(&caller.tenant, &id).await?.created_at.is_some();
     if !exists && let Some(reached) = server.engine.thread_quota_reached(&caller.tenant).await? {
         return Err(reached.into());
     }
-    for _ in 0..CREATING_MAX {
+    for _ in 0..CREATE_ATTEMPTS_MAX {
         let is_new = store.put_thread(&caller.tenant, &id, &metadata).await?;
-        if !is_shown(&server, &caller, &id).await? {
+        if !may_see(&server, &caller, &id).await? {
             return Err(ApiError::thread_id_unavailable(id.as_str()));
         }
         // Where another request has deleted it meanwhile, it is created after that.
-        if let Some(thread) = Thread::of(&store.thread(&caller.tenant, &id).await?) {
+        if let Some(thread) = Thread::from_view(&store.thread(&caller.tenant, &id).await?) {
             let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
             return Ok((status, Json(thread)));
         }
@@ -73,23 +73,23 @@ pub(crate) async fn list(
     caller: Caller,
     parts: Parts,
 ) -> Result<Json<Threads>, ApiError> {
-    let asked = Asked::of(&parts, &["limit", "cursor"])?;
-    let mut filling = Filling::of(page(asked.text("limit"), asked.text("cursor"))?, ROWS_MAX);
+    let query = QueryParams::parse(&parts, &["limit", "cursor"])?;
+    let mut builder = PageBuilder::new(parse_page(query.text("limit"), query.text("cursor"))?, ROWS_MAX);
     let mut threads = Vec::new();
     loop {
-        let rows = filling.rows();
+        let rows = builder.next_rows();
         let mut listed = server.engine.store().threads(&caller.tenant, &rows).await?;
         let mut read = 0;
         for view in &listed.items {
             read += 1;
-            if !is_shown(&server, &caller, &view.id).await? {
-                filling.hide();
+            if !may_see(&server, &caller, &view.id).await? {
+                builder.skip_hidden();
                 continue;
             }
-            let thread = Thread::of(view);
-            filling.add(&thread);
+            let thread = Thread::from_view(view);
+            builder.add(&thread);
             threads.extend(thread);
-            if filling.is_full() {
+            if builder.is_full() {
                 break;
             }
         }
@@ -97,7 +97,7 @@ pub(crate) async fn list(
             let some = Page { limit: read, ..rows };
             listed.next = server.engine.store().threads(&caller.tenant, &some).await?.next;
         }
-        if let ControlFlow::Break(next_cursor) = filling.turn(read, listed.next) {
+        if let ControlFlow::Break(next_cursor) = builder.advance(read, listed.next) {
             return Ok(Json(Threads { threads, next_cursor }));
         }
     }
@@ -112,7 +112,7 @@ pub(crate) async fn show(
     caller: Caller,
     ThreadPath(id): ThreadPath,
 ) -> Result<Json<Thread>, ApiError> {
-    Ok(Json(shown(&found(&server, &caller, &id).await?)?))
+    Ok(Json(to_wire(&find_thread(&server, &caller, &id).await?)?))
 }
 
 /// Delete a thread with its runs, approvals and logs
@@ -126,12 +126,12 @@ pub(crate) async fn delete(
 ) -> Result<StatusCode, ApiError> {
     // Otherwise even a thread that cannot be read can be deleted.
     if caller.agents().is_some() {
-        found(&server, &caller, &id).await?;
+        find_thread(&server, &caller, &id).await?;
     }
     match server.engine.store().delete_thread(&caller.tenant, &id).await {
         Ok(()) => Ok(StatusCode::NO_CONTENT),
         Err(StoreError::NotFound) => Err(ApiError::no_thread(id.as_str())),
-        Err(StoreError::Stale) => Err(in_use(&server, &caller, &id).await?),
+        Err(StoreError::Stale) => Err(thread_in_use(&server, &caller, &id).await?),
         Err(refused) => Err(refused.into()),
     }
 }
@@ -144,22 +144,26 @@ pub(crate) async fn auto_approve(
     State(server): State<Arc<Server>>,
     caller: Caller,
     ThreadPath(id): ThreadPath,
-    received: Received,
+    received: RequestBody,
 ) -> Result<Json<Thread>, ApiError> {
-    let asked: AutoApprove = received.strict().await?;
-    found(&server, &caller, &id).await?;
-    let by = asked.enabled.then_some(&caller.principal);
+    let request: AutoApprove = received.parse().await?;
+    find_thread(&server, &caller, &id).await?;
+    let by = request.enabled.then_some(&caller.principal);
     match server.engine.auto_approve(&caller.tenant, &id, by).await {
-        Ok(()) => Ok(Json(shown(&found(&server, &caller, &id).await?)?)),
+        Ok(()) => Ok(Json(to_wire(&find_thread(&server, &caller, &id).await?)?)),
         Err(StoreError::NotFound) => Err(ApiError::no_thread(id.as_str())),
         Err(refused) => Err(refused.into()),
     }
 }
 
 /// The thread of this name, if the caller's tenant has one, and the caller is shown it.
-pub(crate) async fn found(server: &Server, caller: &Caller, id: &ThreadId) -> Result<ThreadView, ApiError> {
+pub(crate) async fn find_thread(
+    server: &Server,
+    caller: &Caller,
+    id: &ThreadId,
+) -> Result<ThreadView, ApiError> {
     let view = server.engine.store().thread(&caller.tenant, id).await?;
-    if view.created_at.is_some() && is_shown(server, caller, id).await? {
+    if view.created_at.is_some() && may_see(server, caller, id).await? {
         Ok(view)
     } else {
         Err(ApiError::no_thread(id.as_str()))
@@ -168,28 +172,28 @@ pub(crate) async fn found(server: &Server, caller: &Caller, id: &ThreadId) -> Re
 
 /// A key that is for some agents is shown the threads in which no other agent has run: what is said in a thread, and what
 /// is allowed in it, concerns every agent of it.
-pub(crate) async fn is_shown(server: &Server, caller: &Caller, id: &ThreadId) -> Result<bool, ApiError> {
+pub(crate) async fn may_see(server: &Server, caller: &Caller, id: &ThreadId) -> Result<bool, ApiError> {
     match caller.agents() {
         Some(agents) => Ok(!server.engine.store().has_other_agents(&caller.tenant, id, agents).await?),
         None => Ok(true),
     }
 }
 
-fn shown(view: &ThreadView) -> Result<Thread, ApiError> {
-    Thread::of(view).ok_or_else(|| ApiError::no_thread(view.id.as_str()))
+fn to_wire(view: &ThreadView) -> Result<Thread, ApiError> {
+    Thread::from_view(view).ok_or_else(|| ApiError::no_thread(view.id.as_str()))
 }
 
 /// Which run is in the way.
-async fn in_use(server: &Server, caller: &Caller, id: &ThreadId) -> Result<ApiError, ApiError> {
+async fn thread_in_use(server: &Server, caller: &Caller, id: &ThreadId) -> Result<ApiError, ApiError> {
     let error = ApiError::new(
         Code::ActiveRunExists,
         "a run of this thread, or one that it delegated to, has not ended, and nothing was deleted; interrupt it, or wait \
          for its end",
     );
-    match found(server, caller, id).await?.state {
-        Standing::Free => Ok(error),
-        Standing::Busy { front, .. } => {
-            let status = status_of(server, &caller.tenant, &front).await?;
+    match find_thread(server, caller, id).await?.state {
+        ThreadState::Free => Ok(error),
+        ThreadState::Busy { front, .. } => {
+            let status = run_status(server, &caller.tenant, &front).await?;
             Ok(error.with("run_id", front.as_str()).with("status", status.map(|status| status.as_str())))
         }
     }

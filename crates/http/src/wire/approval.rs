@@ -9,9 +9,9 @@ use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
+use super::enums::{ApprovalStatus, SuspensionKind};
 use super::is_false;
 use super::time::Time;
-use super::words::{ApprovalStatus, SuspensionKind};
 use crate::body::Choice;
 
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
@@ -119,9 +119,9 @@ impl From<Warning> for DisplayWarning {
 
 impl Approval {
     /// As it was opened and closed. The description of the tool stands in the configuration, and edited arguments in
-    /// the event that approved them: [`Approval::described`] and [`Approval::edited`] add them.
+    /// the event that approved them: [`Approval::with_description`] and [`Approval::with_edited_arguments`] add them.
     #[must_use]
-    pub fn of(view: &SuspensionView) -> Self {
+    pub fn from_view(view: &SuspensionView) -> Self {
         let opened = view.opened.as_deref();
         let asked = opened.and_then(|opened| opened.arguments.as_ref());
         Self {
@@ -144,7 +144,7 @@ impl Approval {
                 Kind::InDoubt => Some(vec![Choice::Retry, Choice::GiveUp]),
                 Kind::Approval | Kind::ClientTool | Kind::External | Kind::Question | Kind::ChildRun => None,
             },
-            path: view.path.iter().map(PathStep::of).collect(),
+            path: view.path.iter().map(PathStep::from_entry).collect(),
             status: view.status.into(),
             created_at: view.created_at.into(),
             expires_at: opened.and_then(|opened| opened.expiry).map(|expiry| expiry.at.into()),
@@ -158,14 +158,14 @@ impl Approval {
     }
 
     #[must_use]
-    pub fn described(mut self, description: &str) -> Self {
+    pub fn with_description(mut self, description: &str) -> Self {
         self.tool_description = description.to_owned();
         self
     }
 
     /// What will run, where what holds the call does not say so itself.
     #[must_use]
-    pub fn running(mut self, view: &SuspensionView, arguments: &Arguments) -> Self {
+    pub fn with_arguments(mut self, view: &SuspensionView, arguments: &Arguments) -> Self {
         self.arguments = super::arguments(arguments);
         self.arguments_digest = Some(arguments.digest().to_string());
         self.idempotency_key = sent_key(view, arguments);
@@ -174,14 +174,14 @@ impl Approval {
 
     /// Something that it shows cannot be decoded.
     #[must_use]
-    pub fn unreadable(mut self) -> Self {
+    pub fn marked_unreadable(mut self) -> Self {
         self.unreadable = true;
         self
     }
 
     /// The approver changed what runs.
     #[must_use]
-    pub fn edited(mut self, to: &Arguments) -> Self {
+    pub fn with_edited_arguments(mut self, to: &Arguments) -> Self {
         let shown = std::mem::replace(&mut self.arguments, super::arguments(to));
         self.original_arguments = Some(shown);
         self.arguments_digest = Some(to.digest().to_string());
@@ -192,7 +192,7 @@ impl Approval {
 impl Approval {
     /// Adds [`Display`] where it is needed. The arguments have to be final by then.
     #[must_use]
-    pub fn displayed(mut self) -> Self {
+    pub fn with_display(mut self) -> Self {
         let mut found = visible::json_warnings(&self.arguments);
         if let Some(question) = &self.question {
             found.extend(visible::warnings(question));
@@ -226,7 +226,7 @@ pub struct PathStep {
 
 impl PathStep {
     #[must_use]
-    pub fn of(entry: &PathEntry) -> Self {
+    pub fn from_entry(entry: &PathEntry) -> Self {
         Self {
             run_id: entry.run.as_str().into(),
             agent: entry.agent.as_str().into(),

@@ -14,10 +14,10 @@ use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
+use super::enums::{CallStatus, ResumeMode, SuspensionKind};
 use super::is_false;
 use super::payload::CallError;
 use super::time::Time;
-use super::words::{CallStatus, ResumeMode, SuspensionKind};
 
 /// One call, as `GET /v1/runs/{id}/calls` shows it.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
@@ -82,7 +82,7 @@ pub struct Suspension {
 }
 
 impl Suspension {
-    fn of(opened: &OpenedSuspension, at: Timestamp, idempotency_key: Option<String>) -> Self {
+    fn from_opened(opened: &OpenedSuspension, at: Timestamp, idempotency_key: Option<String>) -> Self {
         let kind = opened.held.kind();
         let id = opened.suspension_id.as_str();
         Self {
@@ -122,11 +122,11 @@ pub struct ResumeDecision {
 
 /// Hears every event of a run in order, from the first.
 #[derive(Clone, Debug, Default)]
-pub struct Fold {
+pub struct CallFold {
     run: Option<RunId>,
     /// In the order in which the model asked for them.
     calls: Vec<Call>,
-    places: BTreeMap<CallId, CallPlace>,
+    entries: BTreeMap<CallId, CallEntry>,
     resuming: BTreeMap<String, ResumeDecision>,
     /// An event could not be decoded.
     unreadable: bool,
@@ -134,20 +134,20 @@ pub struct Fold {
 
 /// Where a call is in the list, and the digest of what it runs with.
 #[derive(Clone, Copy, Debug)]
-struct CallPlace {
+struct CallEntry {
     index: usize,
     arguments: Digest,
 }
 
-/// An empty fold.
+/// An empty [`CallFold`].
 #[must_use]
-pub fn fold() -> Fold {
-    Fold::default()
+pub fn call_fold() -> CallFold {
+    CallFold::default()
 }
 
-impl Fold {
+impl CallFold {
     pub fn add(&mut self, committed: &CommittedEvent) {
-        self.hear(&committed.event);
+        self.apply(&committed.event);
     }
 
     /// The same of a log as it is read.
@@ -160,7 +160,7 @@ impl Fold {
 
     /// Every event could be decoded.
     #[must_use]
-    pub const fn is_whole(&self) -> bool {
+    pub const fn is_complete(&self) -> bool {
         !self.unreadable
     }
 
@@ -175,7 +175,7 @@ impl Fold {
         (self.calls, self.resuming)
     }
 
-    fn hear(&mut self, event: &Event) {
+    fn apply(&mut self, event: &Event) {
         let at = event.at;
         match &event.fact {
             Fact::ToolRequested { call_id, tool, arguments } => {
@@ -234,7 +234,7 @@ impl Fold {
         }
         if let Fact::ExecutionFailed { call_id, error, outcome_unknown } = fact {
             self.set_status(call_id, Status::Failed, |call| {
-                call.error = Some(CallError::of(error));
+                call.error = Some(CallError::from_stored(error));
                 call.outcome_unknown = outcome_unknown.then_some(true);
             });
         }
@@ -251,7 +251,7 @@ impl Fold {
     }
 
     fn begin(&mut self, id: &CallId, tool: &str, step: u32, arguments: &Arguments) {
-        self.places.insert(id.clone(), CallPlace { index: self.calls.len(), arguments: arguments.digest() });
+        self.entries.insert(id.clone(), CallEntry { index: self.calls.len(), arguments: arguments.digest() });
         self.calls.push(Call {
             call_id: id.as_str().into(),
             tool: tool.into(),
@@ -273,21 +273,21 @@ impl Fold {
             Kind::InDoubt => self.sent_key(&opened.call_id),
             Kind::Approval | Kind::ClientTool | Kind::External | Kind::Question | Kind::ChildRun => None,
         };
-        let suspension = Suspension::of(opened, at, key);
+        let suspension = Suspension::from_opened(opened, at, key);
         self.set_status(&opened.call_id, Status::Suspended, |call| call.suspension = Some(suspension));
     }
 
     /// The key that the attempts of a call send.
     fn sent_key(&self, id: &CallId) -> Option<String> {
-        Some(idempotency_key(self.run.as_ref()?, id, &self.places.get(id)?.arguments))
+        Some(idempotency_key(self.run.as_ref()?, id, &self.entries.get(id)?.arguments))
     }
 
     fn set_arguments(&mut self, id: &CallId, arguments: Option<&Arguments>) {
         if let Some(arguments) = arguments
-            && let Some(place) = self.places.get_mut(id)
-            && let Some(call) = self.calls.get_mut(place.index)
+            && let Some(entry) = self.entries.get_mut(id)
+            && let Some(call) = self.calls.get_mut(entry.index)
         {
-            place.arguments = arguments.digest();
+            entry.arguments = arguments.digest();
             call.arguments = super::arguments(arguments);
         }
     }
@@ -301,7 +301,7 @@ impl Fold {
     /// Nothing holds a call that goes on, and a decision is used up once it has been acted on.
     fn set_status(&mut self, id: &CallId, status: Status, change: impl FnOnce(&mut Call)) {
         self.resuming.remove(id.as_str());
-        if let Some(call) = self.places.get(id).and_then(|place| self.calls.get_mut(place.index)) {
+        if let Some(call) = self.entries.get(id).and_then(|entry| self.calls.get_mut(entry.index)) {
             call.status = status.into();
             call.suspension = None;
             change(call);

@@ -31,7 +31,7 @@ pub enum Outcome {
 
 impl DecisionResult {
     #[must_use]
-    pub fn of(call_id: &str, decision_id: Option<&str>, outcome: Outcome, message: &str) -> Self {
+    pub fn new(call_id: &str, decision_id: Option<&str>, outcome: Outcome, message: &str) -> Self {
         Self {
             call_id: call_id.to_owned(),
             decision_id: decision_id.map(str::to_owned),
@@ -41,28 +41,28 @@ impl DecisionResult {
     }
 
     #[must_use]
-    pub fn judged(call_id: &str, decision_id: Option<&str>, verdict: &Verdict) -> Self {
-        Self::of(call_id, decision_id, Outcome::of(verdict), &verdict.to_string())
+    pub fn from_verdict(call_id: &str, decision_id: Option<&str>, verdict: &Verdict) -> Self {
+        Self::new(call_id, decision_id, Outcome::from_verdict(verdict), &verdict.to_string())
     }
 
     #[must_use]
     pub fn not_found(call_id: &str, decision_id: Option<&str>) -> Self {
         let message = "this run has no such call; nothing was changed";
-        Self::of(call_id, decision_id, Outcome::NotFound, message)
+        Self::new(call_id, decision_id, Outcome::NotFound, message)
     }
 
     /// It names another opening of the call than the one that it would have to answer.
     #[must_use]
-    pub fn other_opening(call_id: &str, decision_id: Option<&str>) -> Self {
+    pub fn wrong_suspension(call_id: &str, decision_id: Option<&str>) -> Self {
         let message =
             "the call is not held by the suspension that `suspension_id` names; nothing was changed";
-        Self::of(call_id, decision_id, Outcome::Conflict, message)
+        Self::new(call_id, decision_id, Outcome::Conflict, message)
     }
 }
 
 impl Outcome {
     #[must_use]
-    pub const fn of(verdict: &Verdict) -> Self {
+    pub const fn from_verdict(verdict: &Verdict) -> Self {
         match verdict {
             Verdict::Accepted => Self::Applied,
             Verdict::AlreadyApplied => Self::AlreadyApplied,

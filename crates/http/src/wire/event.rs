@@ -8,14 +8,15 @@ use machine::id::{CallId, Principal, RunId, SuspensionId, ThreadId};
 use machine::phase::{Action, Phase};
 use machine::projection_rows::PublicRunStatus;
 use machine::status::{RunStatus, WaitingOn};
-use machine::termination::Termination as Termed;
+use machine::termination::Termination as DomainTermination;
 use machine::tool::Arguments;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
+use super::enums::Checkpoint;
 use super::is_false;
-use super::message::{Body, Message};
+use super::message::{HydratedBody, Message};
 use super::payload::{
     Added, Answered, ApprovalRequested, ApprovalVoided, CallError, Cancelled, Changed, Child, Decided, Ended,
     Ending, Failed, Lost, Patch, PatchOp, Payload, Recovered, Requested, Resumed, Retrying, Started, Status,
@@ -24,7 +25,6 @@ use super::payload::{
 use super::run::{Pending, RunError, Termination, Usage};
 use super::state;
 use super::time::Time;
-use super::words::Checkpoint;
 
 /// One event, in a stream and in a list alike.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
@@ -52,10 +52,10 @@ pub struct Envelope {
 }
 
 impl Envelope {
-    /// `body` is what other events say about the message, where this one adds one: a [`super::telling::Telling`]
+    /// `body` is what other events say about the message, where this one adds one: a [`super::hydrate::EventHydrator`]
     /// reads along and knows it.
     #[must_use]
-    pub fn of(thread: &ThreadId, run: &RunId, committed: &CommittedEvent, body: Body) -> Self {
+    pub fn new(thread: &ThreadId, run: &RunId, committed: &CommittedEvent, body: HydratedBody) -> Self {
         let event = &*committed.event;
         Self {
             seq: event.seq,
@@ -100,9 +100,11 @@ impl Envelope {
 pub const fn name(fact: &Fact) -> &'static str {
     match fact {
         Fact::RunEnded { termination, .. } => match termination {
-            Termed::NaturalEnd | Termed::BehaviorRequested | Termed::Stopped(_) => "run.completed",
-            Termed::Blocked(_) | Termed::Error(_) => "run.failed",
-            Termed::Cancelled(_) => "run.interrupted",
+            DomainTermination::NaturalEnd
+            | DomainTermination::BehaviorRequested
+            | DomainTermination::Stopped(_) => "run.completed",
+            DomainTermination::Blocked(_) | DomainTermination::Error(_) => "run.failed",
+            DomainTermination::Cancelled(_) => "run.interrupted",
         },
         Fact::RunQueued(_)
         | Fact::RunStarted { .. }
@@ -133,24 +135,25 @@ pub const fn name(fact: &Fact) -> &'static str {
     }
 }
 
-fn payload(run: &RunId, event: &Event, body: Body) -> Payload {
+fn payload(run: &RunId, event: &Event, body: HydratedBody) -> Payload {
     match &event.fact {
         Fact::RunQueued(_) => status(PublicRunStatus::Queued),
         Fact::RunStarted { .. } | Fact::RunResumed {} => status(PublicRunStatus::Running),
         Fact::RunInterrupting { cause } => interrupting(cause),
         Fact::RunWaiting { on, pending } => waiting(*on, pending),
         Fact::RunEnding { termination } => {
-            Payload::Ending(Ending { termination: Termination::of(termination) })
+            Payload::Ending(Ending { termination: Termination::from_domain(termination) })
         }
         Fact::RunEnded { termination, usage, .. } => ended(termination, *usage, body),
-        Fact::RunRecovered { epoch, lost, .. } => {
-            Payload::Recovered(Recovered { epoch: *epoch, lost: lost.iter().map(Lost::of).collect() })
-        }
+        Fact::RunRecovered { epoch, lost, .. } => Payload::Recovered(Recovered {
+            epoch: *epoch,
+            lost: lost.iter().map(Lost::from_attempt).collect(),
+        }),
         Fact::StepStarted { step, message_id } | Fact::StepEnded { step, message_id } => {
             Payload::Step(Step { step: *step, message_id: message_id.as_str().into() })
         }
         Fact::MessageAdded(message) => {
-            Payload::Message(Added { message: Message::of(run, message, body, event.at) })
+            Payload::Message(Added { message: Message::from_stored(run, message, body, event.at) })
         }
         Fact::ModelRetrying { attempt, error, at, .. } => {
             Payload::Retrying(Retrying { attempt: *attempt, error: error.clone(), at: Time(*at) })
@@ -185,11 +188,11 @@ fn payload(run: &RunId, event: &Event, body: Body) -> Payload {
             Payload::Succeeded(Succeeded { call_id: text(call_id), result, warning })
         }
         Fact::ExecutionFailed { call_id, error, outcome_unknown } => {
-            let (error, outcome_unknown) = (CallError::of(error), outcome_unknown.then_some(true));
+            let (error, outcome_unknown) = (CallError::from_stored(error), outcome_unknown.then_some(true));
             Payload::Failed(Failed { call_id: text(call_id), error, outcome_unknown })
         }
         Fact::ToolCancelled { call_id, reason, text: said, outcome_unknown, .. } => {
-            cancelled(call_id, said.as_deref().unwrap_or(cancel_word(*reason)), *outcome_unknown)
+            cancelled(call_id, said.as_deref().unwrap_or(cancel_reason_name(*reason)), *outcome_unknown)
         }
         Fact::ChildStarted { call_id, run_id, .. } | Fact::ChildEnded { call_id, run_id, .. } => {
             Payload::Child(Child { call_id: text(call_id), run_id: run_id.as_str().into() })
@@ -225,17 +228,17 @@ fn waiting(on: WaitingOn, pending: &[event::Pending]) -> Payload {
     };
     Payload::Status(Status {
         status: status.into(),
-        pending: Some(pending.iter().map(Pending::of).collect()),
+        pending: Some(pending.iter().map(Pending::from_domain).collect()),
         by: None,
     })
 }
 
-fn ended(how: &Termed, usage: event::Usage, body: Body) -> Payload {
+fn ended(how: &DomainTermination, usage: event::Usage, body: HydratedBody) -> Payload {
     Payload::Ended(Ended {
         status: PublicRunStatus::from_status(&RunStatus::Done(how.clone())).into(),
-        termination: Termination::of(how),
-        usage: Usage::of(usage),
-        error: RunError::of(how),
+        termination: Termination::from_domain(how),
+        usage: Usage::from_domain(usage),
+        error: RunError::from_termination(how),
         by: body.by,
         output: body.output,
     })
@@ -332,7 +335,7 @@ fn cancelled(call: &CallId, reason: &str, outcome_unknown: bool) -> Payload {
     })
 }
 
-const fn cancel_word(reason: CancelReason) -> &'static str {
+const fn cancel_reason_name(reason: CancelReason) -> &'static str {
     match reason {
         CancelReason::Decided => "decided",
         CancelReason::GivenUp => "given_up",

@@ -54,7 +54,7 @@ pub enum Covers {
 
 impl Grant {
     #[must_use]
-    pub fn of(view: &GrantView, lapsed: bool) -> Self {
+    pub fn from_view(view: &GrantView, lapsed: bool) -> Self {
         let (tool, agent, covers) = match &view.grant.covers {
             GrantCoverage::Thread => (None, None, vec![Covers::Any {}]),
             GrantCoverage::Tool(granted) => {
@@ -79,12 +79,12 @@ fn covers(reason: &HoldReason) -> Covers {
     match reason {
         HoldReason::Tool => Covers::Tool {},
         HoldReason::Rule(digest) => Covers::Rule { digest: digest.to_string() },
-        HoldReason::Agent(scope) => Covers::AgentPolicy { approval: word(*scope).to_owned() },
+        HoldReason::Agent(scope) => Covers::AgentPolicy { approval: scope_name(*scope).to_owned() },
         HoldReason::Run(run) => Covers::RunPolicy { run_id: run.to_string() },
     }
 }
 
-const fn word(scope: ApprovalScope) -> &'static str {
+const fn scope_name(scope: ApprovalScope) -> &'static str {
     match scope {
         ApprovalScope::Never => "never",
         ApprovalScope::Policy => "policy",

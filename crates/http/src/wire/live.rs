@@ -66,14 +66,14 @@ pub struct ProgressPayload {
 
 impl Frame {
     #[must_use]
-    pub fn of(thread: &ThreadId, run: &RunId, item: &LiveItem) -> Self {
+    pub fn from_live_item(thread: &ThreadId, run: &RunId, item: &LiveItem) -> Self {
         let (name, payload) = match item {
-            LiveItem::Delta(delta) => of_delta(delta),
+            LiveItem::Delta(delta) => delta_payload(delta),
             LiveItem::Reset { message_id, attempt } => {
                 let message_id = message_id.as_str().into();
                 ("step.reset", LivePayload::Reset(ResetPayload { message_id, attempt: *attempt }))
             }
-            LiveItem::Note(note) => of_note(note),
+            LiveItem::Note(note) => tool_note_payload(note),
         };
         Self {
             name,
@@ -85,7 +85,7 @@ impl Frame {
     }
 }
 
-fn of_delta(delta: &Delta) -> (&'static str, LivePayload) {
+fn delta_payload(delta: &Delta) -> (&'static str, LivePayload) {
     let (name, index) = match &delta.part {
         Part::Text => ("text.delta", 0),
         Part::Reasoning => ("reasoning.delta", 0),
@@ -101,7 +101,7 @@ fn of_delta(delta: &Delta) -> (&'static str, LivePayload) {
     (name, LivePayload::Delta(payload))
 }
 
-fn of_note(note: &ToolNote) -> (&'static str, LivePayload) {
+fn tool_note_payload(note: &ToolNote) -> (&'static str, LivePayload) {
     let (call_id, attempt) = (note.call_id.as_str().to_owned(), note.attempt);
     match &note.body {
         ToolNoteBody::Log(text) => {

@@ -9,9 +9,9 @@ use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
+use super::enums::{CallStatus, Role};
 use super::is_false;
 use super::time::Time;
-use super::words::{CallStatus, Role};
 
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct Message {
@@ -61,7 +61,7 @@ pub struct ToolCall {
 
 /// What the log says about a message, or about the end of a run, elsewhere than in its own event.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Body {
+pub struct HydratedBody {
     pub content: Value,
     pub tool_calls: Vec<ToolCall>,
     /// The caller who sent the message, or whose interrupt ended the run.
@@ -72,7 +72,7 @@ pub struct Body {
 
 impl Message {
     #[must_use]
-    pub fn of(run: &RunId, stored: &Stored, body: Body, at: Timestamp) -> Self {
+    pub fn from_stored(run: &RunId, stored: &Stored, body: HydratedBody, at: Timestamp) -> Self {
         let (role, call_id, status) = match stored {
             Stored::User { .. } => (Role::User, None, None),
             Stored::Assistant { .. } => (Role::Assistant, None, None),
@@ -152,7 +152,7 @@ pub struct ModelSees {
 
 impl ModelSees {
     #[must_use]
-    pub fn of(message: &ModelMessage) -> Self {
+    pub fn from_model_message(message: &ModelMessage) -> Self {
         let text = |text: &String| Value::String(text.clone());
         let (id, role, content, calls, call) = match message {
             ModelMessage::User { id, content, .. } => (Some(id), Role::User, (**content).clone(), None, None),
@@ -170,7 +170,7 @@ impl ModelSees {
             content,
             tool_calls: calls
                 .filter(|calls| !calls.is_empty())
-                .map(|calls| calls.iter().map(ToolCall::of).collect()),
+                .map(|calls| calls.iter().map(ToolCall::from_assistant_call).collect()),
             call_id: call.map(|call| call.as_str().into()),
         }
     }
@@ -187,7 +187,7 @@ const fn sender_of(message: &ModelMessage) -> Option<&Principal> {
 }
 
 impl ToolCall {
-    fn of(call: &AssistantCall) -> Self {
+    fn from_assistant_call(call: &AssistantCall) -> Self {
         Self {
             call_id: call.id.as_str().into(),
             tool: call.tool.as_str().into(),

@@ -20,11 +20,11 @@ pub(crate) const CURSOR_PATTERN: &str = r"^[0-9]{1,18}\.[^\u0000-\u001f\u007f-\u
 const CURSOR_CHARS_MAX: usize = 600;
 
 /// The page that `limit` and `cursor` of a query ask for. More than the most that a page can have is that much.
-pub fn page(limit: Option<&str>, cursor: Option<&str>) -> Result<Page, ApiError> {
-    Ok(Page { limit: limit_of(limit)?, cursor: cursor.map(cursor_of).transpose()? })
+pub fn parse_page(limit: Option<&str>, cursor: Option<&str>) -> Result<Page, ApiError> {
+    Ok(Page { limit: parse_limit(limit)?, cursor: cursor.map(parse_cursor).transpose()? })
 }
 
-pub fn limit_of(limit: Option<&str>) -> Result<usize, ApiError> {
+pub fn parse_limit(limit: Option<&str>) -> Result<usize, ApiError> {
     let Some(text) = limit else { return Ok(Page::default().limit) };
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     match text.parse::<usize>() {
@@ -36,7 +36,7 @@ pub fn limit_of(limit: Option<&str>) -> Result<usize, ApiError> {
 }
 
 /// A cursor is a time and an id, as stores give it. Any other text was not given out by a list.
-fn cursor_of(cursor: &str) -> Result<String, ApiError> {
+fn parse_cursor(cursor: &str) -> Result<String, ApiError> {
     let place = cursor.split_once('.').filter(|(at, id)| {
         let digits = !at.is_empty() && at.bytes().all(|byte| byte.is_ascii_digit());
         digits && at.parse::<i64>().is_ok() && !id.is_empty()
@@ -97,7 +97,7 @@ pub struct Events {
 impl Events {
     /// A page of at most `limit` events behind `after`. `next_after` is null where the last of them is the newest.
     #[must_use]
-    pub fn of(events: Vec<Envelope>, last_seq: u64) -> Self {
+    pub fn new(events: Vec<Envelope>, last_seq: u64) -> Self {
         let next_after = events.last().map(|last| last.seq).filter(|seq| *seq < last_seq);
         Self { events, last_seq, next_after }
     }

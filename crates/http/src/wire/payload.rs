@@ -6,10 +6,10 @@ use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
+use super::enums::{Phase, ResumeMode, RunStatus, SuspensionKind};
 use super::message::Message;
 use super::run::{Pending, RunError, Termination, Usage};
 use super::time::Time;
-use super::words::{Phase, ResumeMode, RunStatus, SuspensionKind};
 
 /// The type of the event says which one it is.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
@@ -92,7 +92,7 @@ pub struct Lost {
 }
 
 impl Lost {
-    pub(crate) fn of(lost: &LostAttempt) -> Self {
+    pub(crate) fn from_attempt(lost: &LostAttempt) -> Self {
         Self { call_id: lost.call_id.as_str().into(), attempt: lost.attempt }
     }
 }
@@ -277,7 +277,7 @@ pub struct CallError {
 }
 
 impl CallError {
-    pub(crate) fn of(error: &StoredError) -> Self {
+    pub(crate) fn from_stored(error: &StoredError) -> Self {
         Self { code: error.code, message: error.message.clone() }
     }
 }

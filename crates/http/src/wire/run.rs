@@ -1,15 +1,15 @@
 //! A run as a client sees it: its status, what it waits for, and how it ended.
 
 use engine::store::RunView;
-use machine::termination::{Cancelled, ErrorCode, Termination as Ended};
+use machine::termination::{Cancelled, ErrorCode, Termination as DomainTermination};
 use machine::{Control, event};
 use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
+use super::enums::{RunStatus, SuspensionKind};
 use super::is_false;
 use super::time::Time;
-use super::words::{RunStatus, SuspensionKind};
 
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct Run {
@@ -42,7 +42,7 @@ pub struct Run {
 
 impl Run {
     #[must_use]
-    pub fn of(view: &RunView) -> Self {
+    pub fn from_view(view: &RunView) -> Self {
         let control = view.control.as_ref();
         let ended = control.and_then(Control::ended);
         let pending = control.map(Control::pending).unwrap_or_default();
@@ -51,11 +51,11 @@ impl Run {
             thread_id: view.thread.as_str().into(),
             agent: view.agent.as_str().into(),
             status: view.shown_status().into(),
-            termination: ended.map(Termination::of),
+            termination: ended.map(Termination::from_domain),
             step: control.map_or(0, |control| control.step),
-            pending: pending.iter().map(Pending::of).collect(),
-            usage: Usage::of(control.map(|control| control.usage).unwrap_or_default()),
-            error: ended.and_then(RunError::of),
+            pending: pending.iter().map(Pending::from_domain).collect(),
+            usage: Usage::from_domain(control.map(|control| control.usage).unwrap_or_default()),
+            error: ended.and_then(RunError::from_termination),
             output: None,
             created_at: view.created_at.into(),
             started_at: view.started_at.map(Time),
@@ -91,16 +91,20 @@ pub enum Reason {
 
 impl Termination {
     #[must_use]
-    pub fn of(ended: &Ended) -> Self {
+    pub fn from_domain(ended: &DomainTermination) -> Self {
         let (reason, code, detail) = match ended {
-            Ended::NaturalEnd => (Reason::NaturalEnd, None, None),
-            Ended::BehaviorRequested => (Reason::BehaviorRequested, None, None),
-            Ended::Stopped(stopped) => (Reason::Stopped, Some(stopped.code.as_str()), stopped.detail.clone()),
-            Ended::Blocked(text) => (Reason::Blocked, None, Some(text.clone())),
-            Ended::Error(error) => (Reason::Error, None, Some(error.text.clone())),
-            Ended::Cancelled(Cancelled::Interrupted) => (Reason::Cancelled, None, None),
-            Ended::Cancelled(Cancelled::Superseded) => (Reason::Cancelled, Some("superseded"), None),
-            Ended::Cancelled(Cancelled::ByParent) => (Reason::Cancelled, Some("by_parent"), None),
+            DomainTermination::NaturalEnd => (Reason::NaturalEnd, None, None),
+            DomainTermination::BehaviorRequested => (Reason::BehaviorRequested, None, None),
+            DomainTermination::Stopped(stopped) => {
+                (Reason::Stopped, Some(stopped.code.as_str()), stopped.detail.clone())
+            }
+            DomainTermination::Blocked(text) => (Reason::Blocked, None, Some(text.clone())),
+            DomainTermination::Error(error) => (Reason::Error, None, Some(error.text.clone())),
+            DomainTermination::Cancelled(Cancelled::Interrupted) => (Reason::Cancelled, None, None),
+            DomainTermination::Cancelled(Cancelled::Superseded) => {
+                (Reason::Cancelled, Some("superseded"), None)
+            }
+            DomainTermination::Cancelled(Cancelled::ByParent) => (Reason::Cancelled, Some("by_parent"), None),
         };
         Self { reason, code: code.map(str::to_owned), detail }
     }
@@ -126,9 +130,9 @@ pub enum RunErrorCode {
 impl RunError {
     /// None for an end that is not a failure.
     #[must_use]
-    pub fn of(ended: &Ended) -> Option<Self> {
+    pub fn from_termination(ended: &DomainTermination) -> Option<Self> {
         match ended {
-            Ended::Error(error) => {
+            DomainTermination::Error(error) => {
                 let code = match error.code {
                     ErrorCode::Model => RunErrorCode::ModelError,
                     ErrorCode::Hook => RunErrorCode::HookError,
@@ -137,8 +141,13 @@ impl RunError {
                 };
                 Some(Self { code, message: error.text.clone() })
             }
-            Ended::Blocked(text) => Some(Self { code: RunErrorCode::Blocked, message: text.clone() }),
-            Ended::NaturalEnd | Ended::BehaviorRequested | Ended::Stopped(_) | Ended::Cancelled(_) => None,
+            DomainTermination::Blocked(text) => {
+                Some(Self { code: RunErrorCode::Blocked, message: text.clone() })
+            }
+            DomainTermination::NaturalEnd
+            | DomainTermination::BehaviorRequested
+            | DomainTermination::Stopped(_)
+            | DomainTermination::Cancelled(_) => None,
         }
     }
 }
@@ -157,7 +166,7 @@ pub struct Pending {
 
 impl Pending {
     #[must_use]
-    pub fn of(pending: &event::Pending) -> Self {
+    pub fn from_domain(pending: &event::Pending) -> Self {
         Self {
             call_id: pending.call_id.as_str().into(),
             tool: pending.tool.as_str().into(),
@@ -176,7 +185,7 @@ pub struct Usage {
 
 impl Usage {
     #[must_use]
-    pub const fn of(usage: event::Usage) -> Self {
+    pub const fn from_domain(usage: event::Usage) -> Self {
         Self { input_tokens: usage.input_tokens, output_tokens: usage.output_tokens }
     }
 }
@@ -191,7 +200,7 @@ pub struct Posted {
 
 impl Posted {
     #[must_use]
-    pub fn of(posted: &engine::posting::Posted) -> Self {
+    pub fn from_domain(posted: &engine::posting::Posted) -> Self {
         Self {
             run_id: posted.run.as_str().into(),
             thread_id: posted.thread.as_str().into(),

@@ -12,10 +12,10 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
-use super::call::{Call, Fold, ResumeDecision, Suspension};
+use super::call::{Call, CallFold, ResumeDecision, Suspension};
+use super::enums::CallStatus;
 use super::is_false;
 use super::time::Time;
-use super::words::CallStatus;
 
 /// `GET /v1/runs/{id}/state`
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
@@ -80,9 +80,9 @@ pub struct SuspendedCall {
 impl State {
     /// `calls` has heard every event of the run; `kept` is what plugins keep for the run and its thread.
     #[must_use]
-    pub fn of(view: &RunView, calls: Fold, kept: &[StateView]) -> Self {
-        let is_whole =
-            calls.is_whole() && view.control.is_some() && kept.iter().all(|row| row.value.is_some());
+    pub fn new(view: &RunView, calls: CallFold, kept: &[StateView]) -> Self {
+        let is_complete =
+            calls.is_complete() && view.control.is_some() && kept.iter().all(|row| row.value.is_some());
         let (calls, resume_decisions) = calls.finish_with_decisions();
         let control = view.control.as_ref();
         let status = match view.status {
@@ -102,20 +102,23 @@ impl State {
                 done_reason: control.and_then(Control::ended).map(|how| how.done_reason()),
                 updated_at: control.map_or(known_at, |control| control.at).into(),
             },
-            unreadable: !is_whole,
+            unreadable: !is_complete,
             tool_call_states: calls
                 .iter()
-                .map(|call| (call.call_id.clone(), ToolCallState::of(call)))
+                .map(|call| (call.call_id.clone(), ToolCallState::from_call(call)))
                 .collect(),
-            suspended_tool_calls: calls.into_iter().filter_map(SuspendedCall::of).collect(),
+            suspended_tool_calls: calls.into_iter().filter_map(SuspendedCall::from_call).collect(),
             resume_decisions,
-            plugins: kept.iter().map(|row| (key(row.scope, &row.plugin, &row.key), shown(row))).collect(),
+            plugins: kept
+                .iter()
+                .map(|row| (key(row.scope, &row.plugin, &row.key), plugin_value(row)))
+                .collect(),
         }
     }
 }
 
 impl ToolCallState {
-    fn of(call: &Call) -> Self {
+    fn from_call(call: &Call) -> Self {
         Self {
             call_id: call.call_id.clone(),
             tool: call.tool.clone(),
@@ -126,14 +129,14 @@ impl ToolCallState {
 }
 
 impl SuspendedCall {
-    fn of(call: Call) -> Option<(String, Self)> {
+    fn from_call(call: Call) -> Option<(String, Self)> {
         let Call { call_id, tool, arguments, suspension, .. } = call;
         let suspension = suspension?;
         Some((call_id.clone(), Self { call_id, tool, arguments, suspension }))
     }
 }
 
-fn shown(row: &StateView) -> Value {
+fn plugin_value(row: &StateView) -> Value {
     row.value.as_ref().map_or_else(|| json!({"unreadable": true}), |value| (**value).clone())
 }
 

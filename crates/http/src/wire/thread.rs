@@ -35,7 +35,7 @@ pub struct Thread {
 impl Thread {
     /// None where there is no such thread.
     #[must_use]
-    pub fn of(view: &ThreadView) -> Option<Self> {
+    pub fn from_view(view: &ThreadView) -> Option<Self> {
         let active_run_id = match &view.state {
             State::Free => None,
             State::Busy { front, .. } => Some(front.as_str().to_owned()),

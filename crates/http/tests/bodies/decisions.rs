@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use engine::deciding::{Answer as Said, Resumption};
+use engine::deciding::{Answer as EngineAnswer, Resumption};
 use engine::store::{SuspensionView, Tenant};
-use holdpoint_http::body::{Answer, Approve, DecisionEntry, Decisions, Reject, strict};
+use holdpoint_http::body::{Answer, Approve, DecisionEntry, Decisions, Reject, parse_strict};
 use holdpoint_http::error::{ApiError, Code};
 use holdpoint_http::wire::decision::{DecisionResult, Outcome};
 use machine::Timestamp;
@@ -19,7 +19,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 fn read<T: DeserializeOwned>(body: &Value) -> T {
-    strict(Some("application/json"), body.to_string().as_bytes(), true).unwrap()
+    parse_strict(Some("application/json"), body.to_string().as_bytes(), true).unwrap()
 }
 
 fn held(kind: SuspensionKind) -> SuspensionView {
@@ -88,7 +88,7 @@ fn d14_approve_answers_this_very_opening_with_what_was_said() {
     assert_eq!((decide.suspension, decide.by.as_str()), (Some("apr_1".into()), "ana"));
     assert_eq!(
         decide.answer,
-        Said::Resume(Resumption {
+        EngineAnswer::Resume(Resumption {
             payload: Payload::Absent,
             arguments: Some(json!({"amount": 4})),
             expect_digest: Some(digest),
@@ -99,7 +99,7 @@ fn d14_approve_answers_this_very_opening_with_what_was_said() {
     );
     let plain: Approve = read(&json!({}));
     let decide = plain.into_decide(&held(SuspensionKind::Approval), "ana".into()).unwrap();
-    assert_eq!(decide.answer, Said::Resume(Resumption::default()));
+    assert_eq!(decide.answer, EngineAnswer::Resume(Resumption::default()));
 }
 
 #[test]
@@ -108,7 +108,7 @@ fn d15_reject_ends_the_run_unless_the_request_or_the_policy_says_otherwise() {
         let policy = Policy { on_reject, ..Policy::default() };
         let reject: Reject = read(&body);
         match reject.into_decide(&held(SuspensionKind::Approval), &policy, "ana".into()).unwrap().answer {
-            Said::Cancel { then, .. } => then.unwrap(),
+            EngineAnswer::Cancel { then, .. } => then.unwrap(),
             other => panic!("{other:?}"),
         }
     };
@@ -120,7 +120,7 @@ fn d15_reject_ends_the_run_unless_the_request_or_the_policy_says_otherwise() {
 }
 
 #[test]
-fn approve_and_reject_are_for_approvals_alone() {
+fn approve_and_reject_are_only_for_approvals() {
     for kind in SuspensionKind::ALL.into_iter().filter(|kind| *kind != SuspensionKind::Approval) {
         let approve = Approve::default().into_decide(&held(kind), "ana".into()).unwrap_err();
         let reject =
@@ -130,22 +130,28 @@ fn approve_and_reject_are_for_approvals_alone() {
     }
 }
 
-fn answered(kind: SuspensionKind, body: &Value) -> Result<Said, ApiError> {
+fn answered(kind: SuspensionKind, body: &Value) -> Result<EngineAnswer, ApiError> {
     read::<Answer>(body).into_decide(&held(kind), "ana".into()).map(|decide| decide.answer)
 }
 
 #[test]
 fn an_answer_has_the_form_of_what_was_asked() {
     let result = |value| {
-        Said::Resume(Resumption { payload: Payload::Result(Arc::new(value)), ..Resumption::default() })
+        EngineAnswer::Resume(Resumption {
+            payload: Payload::Result(Arc::new(value)),
+            ..Resumption::default()
+        })
     };
     let (question, in_doubt) = (SuspensionKind::Question, SuspensionKind::InDoubt);
     assert_eq!(answered(question, &json!({"result": "blue"})), Ok(result(json!("blue"))));
     assert_eq!(answered(in_doubt, &json!({"result": 7})), Ok(result(json!(7))));
-    assert_eq!(answered(in_doubt, &json!({"choice": "retry"})), Ok(Said::Resume(Resumption::default())));
+    assert_eq!(
+        answered(in_doubt, &json!({"choice": "retry"})),
+        Ok(EngineAnswer::Resume(Resumption::default()))
+    );
     assert_eq!(
         answered(in_doubt, &json!({"choice": "give_up"})),
-        Ok(Said::Cancel { reason: None, then: None })
+        Ok(EngineAnswer::Cancel { reason: None, then: None })
     );
     let code = |kind, body: Value| answered(kind, &body).unwrap_err().code;
     assert_eq!(code(question, json!({"choice": "retry"})), Code::WrongKind);
@@ -161,7 +167,7 @@ fn an_answer_has_the_form_of_what_was_asked() {
     }
 }
 
-fn entry(entry: &Value) -> Result<Said, DecisionResult> {
+fn entry(entry: &Value) -> Result<EngineAnswer, DecisionResult> {
     let tenant = Tenant::from("acme");
     let decide = DecisionEntry::read(entry.clone())?.into_decide(&tenant, &"run_1".into(), &"ana".into())?;
     assert_eq!((decide.tenant, decide.run.as_str(), decide.suspension), (tenant, "run_1", None));
@@ -169,7 +175,7 @@ fn entry(entry: &Value) -> Result<Said, DecisionResult> {
 }
 
 #[test]
-fn each_entry_is_read_alone_and_a_bad_one_is_invalid() {
+fn each_entry_is_read_separately_and_a_bad_one_is_invalid() {
     let list: Decisions = read(&json!({"decisions": [
         {"call_id": "call_1", "action": "resume"},
         {"call_id": "call_2", "action": "resume", "resutl": 1, "decision_id": "d-2"},
@@ -182,7 +188,7 @@ fn each_entry_is_read_alone_and_a_bad_one_is_invalid() {
         {"call_id": "call_9", "action": {"resume": null}},
     ]}));
     assert_eq!(list.decisions.len(), 9);
-    assert_eq!(entry(&list.decisions[0]), Ok(Said::Resume(Resumption::default())));
+    assert_eq!(entry(&list.decisions[0]), Ok(EngineAnswer::Resume(Resumption::default())));
     for (index, bad) in list.decisions.iter().enumerate().skip(1) {
         let result = entry(bad).unwrap_err();
         assert_eq!(result.outcome, Outcome::Invalid, "entry {index}");
@@ -196,11 +202,14 @@ fn each_entry_is_read_alone_and_a_bad_one_is_invalid() {
 fn an_entry_says_one_thing() {
     assert_eq!(
         entry(&json!({"call_id": "c", "action": "resume", "error": "no paper"})),
-        Ok(Said::Resume(Resumption { payload: Payload::Error("no paper".into()), ..Resumption::default() }))
+        Ok(EngineAnswer::Resume(Resumption {
+            payload: Payload::Error("no paper".into()),
+            ..Resumption::default()
+        }))
     );
     assert_eq!(
         entry(&json!({"call_id": "c", "action": "resume", "result": null, "mode": "pass_decision_to_tool"})),
-        Ok(Said::Resume(Resumption {
+        Ok(EngineAnswer::Resume(Resumption {
             payload: Payload::Result(Arc::new(Value::Null)),
             mode: Some(ResumeMode::PassDecisionToTool),
             ..Resumption::default()
@@ -208,7 +217,7 @@ fn an_entry_says_one_thing() {
     );
     assert_eq!(
         entry(&json!({"call_id": "c", "action": "cancel", "reason": "too much"})),
-        Ok(Said::Cancel { reason: Some("too much".into()), then: None })
+        Ok(EngineAnswer::Cancel { reason: Some("too much".into()), then: None })
     );
     let failing =
         |chars: usize| entry(&json!({"call_id": "c", "action": "resume", "error": "é".repeat(chars)}));
@@ -229,16 +238,19 @@ fn an_entry_says_one_thing() {
 fn a_list_has_at_most_a_thousand_entries() {
     let list = |count: usize| json!({"decisions": vec![json!({}); count]}).to_string();
     let json = Some("application/json");
-    assert_eq!(strict::<Decisions>(json, list(1_000).as_bytes(), false).unwrap().decisions.len(), 1_000);
     assert_eq!(
-        strict::<Decisions>(json, list(1_001).as_bytes(), false).unwrap_err().details["field"],
+        parse_strict::<Decisions>(json, list(1_000).as_bytes(), false).unwrap().decisions.len(),
+        1_000
+    );
+    assert_eq!(
+        parse_strict::<Decisions>(json, list(1_001).as_bytes(), false).unwrap_err().details["field"],
         "decisions"
     );
 }
 
 #[test]
 fn every_verdict_has_its_outcome() {
-    let outcome = |verdict| DecisionResult::judged("c", None, &verdict).outcome;
+    let outcome = |verdict| DecisionResult::from_verdict("c", None, &verdict).outcome;
     assert_eq!(outcome(Verdict::Accepted), Outcome::Applied);
     assert_eq!(outcome(Verdict::AlreadyApplied), Outcome::AlreadyApplied);
     assert_eq!(outcome(Verdict::ToolChanged), Outcome::Conflict);
@@ -257,12 +269,12 @@ fn every_verdict_has_its_outcome() {
 }
 
 #[test]
-fn d25_a_second_decision_is_told_who_was_first() {
+fn d25_a_second_decision_names_who_decided_first() {
     let mut decided = held(SuspensionKind::Approval);
     decided.status = ApprovalStatus::Rejected;
     decided.decided_by = Some("ana".into());
     for refusal in [Refusal::NotHeld, Refusal::Answered, Refusal::Expired, Refusal::RunOver] {
-        let error = ApiError::not_decided(&refusal, &decided);
+        let error = ApiError::decision_refused(&refusal, &decided);
         assert_eq!(error.code, Code::ApprovalNotPending);
         assert_eq!(
             (&error.details["status"], &error.details["decided_by"]),
@@ -270,7 +282,7 @@ fn d25_a_second_decision_is_told_who_was_first() {
         );
         assert!(error.message.contains("rejected by ana"), "{}", error.message);
     }
-    let code = |refusal| ApiError::not_decided(&refusal, &decided).code;
+    let code = |refusal| ApiError::decision_refused(&refusal, &decided).code;
     assert_eq!(code(Refusal::DigestMismatch), Code::DigestMismatch);
     assert_eq!(code(Refusal::Invalid("5 is not a text".into())), Code::InvalidArguments);
     assert_eq!(code(Refusal::IdUsed), Code::IdempotencyConflict);

@@ -10,7 +10,7 @@ use std::panic::catch_unwind;
 use chance::Chance;
 use holdpoint_http::body::{
     Answer, Approve, AutoApprove, DecisionEntry, Decisions, Interrupt, PostMessage, PostThread, Reject,
-    strict,
+    parse_strict,
 };
 use holdpoint_http::error::ApiError;
 use serde::de::DeserializeOwned;
@@ -101,7 +101,7 @@ fn try_body(seed: u64) -> (u64, u64) {
         check::<Decisions>(content_type, &bytes, empty_allowed),
         check::<Interrupt>(content_type, &bytes, empty_allowed),
     ];
-    if let Ok(list) = strict::<Decisions>(content_type, &bytes, empty_allowed) {
+    if let Ok(list) = parse_strict::<Decisions>(content_type, &bytes, empty_allowed) {
         // Whatever an entry is, it is read or invalid, alone.
         list.decisions.into_iter().for_each(|entry| drop(DecisionEntry::read(entry)));
     }
@@ -111,7 +111,7 @@ fn try_body(seed: u64) -> (u64, u64) {
 
 /// True if it was read.
 fn check<T: DeserializeOwned>(content_type: Option<&str>, bytes: &[u8], empty_allowed: bool) -> bool {
-    match strict::<T>(content_type, bytes, empty_allowed) {
+    match parse_strict::<T>(content_type, bytes, empty_allowed) {
         Ok(_) => {
             // What is read is one JSON object, or nothing where nothing is allowed.
             let object = serde_json::from_slice::<Value>(bytes).is_ok_and(|value| value.is_object());

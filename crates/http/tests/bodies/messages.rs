@@ -3,7 +3,7 @@
 use engine::posting;
 use engine::store::Tenant;
 use engine::tool::{Approval, Performer};
-use holdpoint_http::body::{PostMessage, strict};
+use holdpoint_http::body::{PostMessage, parse_strict};
 use holdpoint_http::error::{ApiError, Code};
 use machine::policy::{
     ApprovalScope, Continuation, DecisionTiming, Execution, OnBlock, OnBusy, OnReject, PolicyRequest,
@@ -12,7 +12,7 @@ use machine::policy::{
 use serde_json::{Value, json};
 
 fn read(body: &Value) -> PostMessage {
-    strict(Some("application/json"), body.to_string().as_bytes(), false).unwrap()
+    parse_strict(Some("application/json"), body.to_string().as_bytes(), false).unwrap()
 }
 
 fn asked(body: &Value) -> Result<posting::Message, ApiError> {

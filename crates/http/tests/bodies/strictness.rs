@@ -2,7 +2,7 @@
 
 use holdpoint_http::body::{
     Answer, Approve, AutoApprove, BODY_DEPTH_MAX, Decisions, Interrupt, PostMessage, PostThread, Reject,
-    strict,
+    parse_strict,
 };
 use holdpoint_http::error::{ApiError, Code};
 use serde::de::DeserializeOwned;
@@ -10,7 +10,8 @@ use serde::de::DeserializeOwned;
 const JSON: Option<&str> = Some("application/json");
 
 fn refused<T: DeserializeOwned>(text: &str) -> (Code, String) {
-    let error = strict::<T>(JSON, text.as_bytes(), true).err().unwrap_or_else(|| panic!("{text} was taken"));
+    let error =
+        parse_strict::<T>(JSON, text.as_bytes(), true).err().unwrap_or_else(|| panic!("{text} was taken"));
     let field = error.details.get("field").map(|field| field.as_str().unwrap().to_owned());
     if let Some(field) = &field {
         assert!(error.message.contains(field.as_str()), "{} does not name {field}", error.message);
@@ -103,7 +104,7 @@ fn a_null_is_not_an_absent_field() {
     names_the_field::<PostThread>(r#"{"metadata":null}"#, "metadata");
     names_the_field::<Answer>(r#"{"choice":null}"#, "choice");
     // The result of a call may be null: it is a value, not a field that somebody forgot.
-    let answer: Answer = strict(JSON, br#"{"result":null}"#, false).unwrap();
+    let answer: Answer = parse_strict(JSON, br#"{"result":null}"#, false).unwrap();
     assert_eq!(answer.result, Some(serde_json::Value::Null));
 }
 
@@ -115,7 +116,7 @@ fn a_missing_field_is_named() {
 }
 
 #[test]
-fn a_key_that_stands_twice_is_refused_however_deep() {
+fn a_duplicate_key_is_refused_at_any_depth() {
     names_the_field::<Approve>(r#"{"note":"a","note":"b"}"#, "note");
     names_the_field::<Approve>(r#"{"arguments":{"amount":5,"amount":5000}}"#, "arguments.amount");
     names_the_field::<PostThread>(r#"{"metadata":{"a":[{"b":1,"b":2}]}}"#, "metadata.a[0].b");
@@ -140,21 +141,21 @@ fn broken_json_and_anything_but_an_object_are_refused() {
         assert_eq!(refused::<Approve>(text).0, Code::BadRequest, "{text}");
         assert_eq!(refused::<Interrupt>(text).0, Code::BadRequest, "{text}");
     }
-    let not_text = strict::<Approve>(JSON, b"{\"note\":\"\xff\xfe\"}", true).unwrap_err();
+    let not_text = parse_strict::<Approve>(JSON, b"{\"note\":\"\xff\xfe\"}", true).unwrap_err();
     assert_eq!(not_text.code, Code::BadRequest);
 }
 
 #[test]
-fn nesting_has_a_limit_and_nobody_falls_off_the_stack() {
+fn nesting_has_a_limit_and_does_not_overflow_the_stack() {
     let nested = |depth: usize| format!(r#"{{"arguments":{}{}}}"#, "[".repeat(depth), "]".repeat(depth));
     let deepest = BODY_DEPTH_MAX - 1;
-    assert!(strict::<Approve>(JSON, nested(deepest).as_bytes(), false).is_ok());
+    assert!(parse_strict::<Approve>(JSON, nested(deepest).as_bytes(), false).is_ok());
     names_the_field::<Approve>(&nested(deepest + 1), "arguments");
     assert_eq!(refused::<Approve>(&nested(1_000_000)).0, Code::BadRequest);
 }
 
 fn read(content_type: Option<&str>, text: &str, empty_allowed: bool) -> Result<Reject, ApiError> {
-    strict(content_type, text.as_bytes(), empty_allowed)
+    parse_strict(content_type, text.as_bytes(), empty_allowed)
 }
 
 #[test]
@@ -183,7 +184,7 @@ fn an_empty_body_is_an_empty_object_only_where_that_is_allowed() {
 #[test]
 fn d29_a_refusal_repeats_only_so_much_of_what_it_refuses() {
     let long = format!(r#"{{"{}":1}}"#, "x".repeat(100_000));
-    let error = strict::<Approve>(JSON, long.as_bytes(), false).unwrap_err();
+    let error = parse_strict::<Approve>(JSON, long.as_bytes(), false).unwrap_err();
     assert!(error.message.len() < 1_000, "{} bytes", error.message.len());
     assert!(error.details["field"].as_str().unwrap().len() <= 300);
 }
@@ -196,9 +197,9 @@ fn texts_and_metadata_have_limits() {
     let tools = vec![r#"{"name":"t"}"#; 129].join(",");
     names_the_field::<PostMessage>(&format!(r#"{{"agent":"a","text":"b","tools":[{tools}]}}"#), "tools");
     let large: PostThread =
-        strict(JSON, format!(r#"{{"metadata":{{"a":"{}"}}}}"#, "x".repeat(20_000)).as_bytes(), false)
+        parse_strict(JSON, format!(r#"{{"metadata":{{"a":"{}"}}}}"#, "x".repeat(20_000)).as_bytes(), false)
             .unwrap();
     assert_eq!(large.metadata().unwrap_err().details["field"], "metadata");
-    let small: PostThread = strict(JSON, br#"{"metadata":{"a":1}}"#, false).unwrap();
+    let small: PostThread = parse_strict(JSON, br#"{"metadata":{"a":1}}"#, false).unwrap();
     assert_eq!(small.metadata().unwrap(), serde_json::json!({"a": 1}));
 }

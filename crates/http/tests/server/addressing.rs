@@ -4,14 +4,14 @@ use hyper::Method;
 use serde_json::{Value, json};
 
 use crate::client::Client;
-use crate::stage::{Kept, Plan, on_all_stores, write_call};
+use crate::test_server::{StoreKind, TestPlan, on_all_stores, write_call};
 use models::scripted::Reply;
 
 on_all_stores! {
     a80_a_held_call_is_answered_by_its_id_its_opening_or_what_is_listed_as_pending;
     c79_an_empty_list_of_decisions_changes_nothing;
-    c101_whoever_asks_for_what_is_not_there_or_is_over_starts_nothing;
-    c102_of_many_messages_at_once_one_starts_a_run_and_a_run_is_named_by_its_own_id_alone;
+    c101_a_request_about_a_missing_or_ended_run_starts_nothing;
+    c102_of_many_messages_at_once_one_starts_a_run_and_a_run_is_named_only_by_its_own_id;
     d10_an_approval_belongs_to_one_run_of_one_thread;
 }
 
@@ -19,9 +19,11 @@ async fn runs(client: &Client) -> usize {
     client.get("/v1/runs").await.ok(200)["runs"].as_array().unwrap().len()
 }
 
-async fn a80_a_held_call_is_answered_by_its_id_its_opening_or_what_is_listed_as_pending(kept: Kept) {
-    let stage = Plan::one_write(kept).build().await;
-    let client = &stage.client;
+async fn a80_a_held_call_is_answered_by_its_id_its_opening_or_what_is_listed_as_pending(
+    store_kind: StoreKind,
+) {
+    let test_server = TestPlan::one_write(store_kind).build().await;
+    let client = &test_server.client;
     let opening = async |run: &str| {
         let calls = client.get(&format!("/v1/runs/{run}/calls")).await.ok(200);
         calls["calls"][0]["suspension"]["id"].as_str().unwrap().to_owned()
@@ -49,9 +51,9 @@ async fn a80_a_held_call_is_answered_by_its_id_its_opening_or_what_is_listed_as_
     }
 }
 
-async fn c79_an_empty_list_of_decisions_changes_nothing(kept: Kept) {
-    let stage = Plan::one_write(kept).build().await;
-    let client = &stage.client;
+async fn c79_an_empty_list_of_decisions_changes_nothing(store_kind: StoreKind) {
+    let test_server = TestPlan::one_write(store_kind).build().await;
+    let client = &test_server.client;
     let (run, approval) = client.begin_held_run("write it").await;
     let before = (client.get(&format!("/v1/runs/{run}")).await.ok(200), client.log(&run).await);
     let answer = client.post(&format!("/v1/runs/{run}/decisions"), json!({"decisions": []})).await.ok(200);
@@ -64,9 +66,9 @@ async fn c79_an_empty_list_of_decisions_changes_nothing(kept: Kept) {
     assert_eq!(answer["results"], json!([]), "also after the end");
 }
 
-async fn c101_whoever_asks_for_what_is_not_there_or_is_over_starts_nothing(kept: Kept) {
-    let stage = Plan::new(kept, [Reply::text("Done.")]).build().await;
-    let client = &stage.client;
+async fn c101_a_request_about_a_missing_or_ended_run_starts_nothing(store_kind: StoreKind) {
+    let test_server = TestPlan::new(store_kind, [Reply::text("Done.")]).build().await;
+    let client = &test_server.client;
     client.post("/v1/threads", json!({"id": "idle"})).await.ok(201);
     // Nothing runs in this thread, and nobody knows the other one.
     for thread in ["idle", "unknown"] {
@@ -89,9 +91,11 @@ async fn c101_whoever_asks_for_what_is_not_there_or_is_over_starts_nothing(kept:
     assert_eq!((runs(client).await, client.log(&run).await), (1, log));
 }
 
-async fn c102_of_many_messages_at_once_one_starts_a_run_and_a_run_is_named_by_its_own_id_alone(kept: Kept) {
-    let stage = Plan::one_write(kept).build().await;
-    let client = &stage.client;
+async fn c102_of_many_messages_at_once_one_starts_a_run_and_a_run_is_named_only_by_its_own_id(
+    store_kind: StoreKind,
+) {
+    let test_server = TestPlan::one_write(store_kind).build().await;
+    let client = &test_server.client;
     client.post("/v1/threads", json!({"id": "t"})).await.ok(201);
     let posting: Vec<_> = (0..16)
         .map(|number| {
@@ -119,10 +123,10 @@ async fn c102_of_many_messages_at_once_one_starts_a_run_and_a_run_is_named_by_it
     assert_eq!(client.get(&format!("/v1/runs/{}", started[0])).await.ok(200)["status"], "waiting_approval");
 }
 
-async fn d10_an_approval_belongs_to_one_run_of_one_thread(kept: Kept) {
+async fn d10_an_approval_belongs_to_one_run_of_one_thread(store_kind: StoreKind) {
     let second = Reply::call("call_0", "write_file", json!({"path": "note.txt", "text": "again"}));
-    let stage = Plan::new(kept, [write_call(), second, Reply::text("Done.")]).build().await;
-    let client = &stage.client;
+    let test_server = TestPlan::new(store_kind, [write_call(), second, Reply::text("Done.")]).build().await;
+    let client = &test_server.client;
     let mut all: Vec<(String, String, String)> = Vec::new();
     for thread in ["s", "t"] {
         client.post("/v1/threads", json!({"id": thread})).await.ok(201);

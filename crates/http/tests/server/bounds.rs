@@ -9,15 +9,15 @@ use models::scripted::Reply;
 use serde_json::{Value, json};
 
 use crate::client::EventStream;
-use crate::stage::{Kept, Plan, on_both_stores};
-use crate::watched_store::{At, Notes};
+use crate::probe_store::{BlockPoint, StoreProbe};
+use crate::test_server::{StoreKind, TestPlan, on_both_stores};
 
 on_both_stores! {
     an_interrupt_of_an_ended_run_is_not_remembered;
     an_interrupt_is_known_although_its_answer_was_never_kept;
-    a_stream_of_approvals_looks_at_what_has_changed_alone;
+    a_stream_of_approvals_reads_only_what_has_changed;
     a_stream_of_approvals_that_is_too_slow_is_over;
-    what_opens_and_closes_unseen_is_told_as_two_changes;
+    an_approval_that_opens_and_closes_unseen_is_sent_as_two_changes;
     a_repeated_message_shows_that_its_run_is_interrupted;
 }
 
@@ -29,27 +29,27 @@ async fn next(stream: &mut EventStream) -> Option<(String, String)> {
     Some((word("id"), word("status")))
 }
 
-async fn an_interrupt_of_an_ended_run_is_not_remembered(kept: Kept) {
-    let stage = Plan::new(kept, [Reply::text("Done.")]).build().await;
-    let client = &stage.client;
+async fn an_interrupt_of_an_ended_run_is_not_remembered(store_kind: StoreKind) {
+    let test_server = TestPlan::new(store_kind, [Reply::text("Done.")]).build().await;
+    let client = &test_server.client;
     let run = client.begin_run("go").await;
     client.run_reaches(&run, "completed").await;
     for number in 0..10 {
         let path = format!("/v1/runs/{run}/interrupt");
         client.post_under_key(&path, &format!("k{number}"), json!({})).await.ok(200);
     }
-    assert_eq!(Notes::count(&stage.notes.answers), 0);
+    assert_eq!(StoreProbe::count(&test_server.probe.answers), 0);
 }
 
-async fn an_interrupt_is_known_although_its_answer_was_never_kept(kept: Kept) {
-    let stage = Plan::one_write(kept).build().await;
-    let client = &stage.client;
+async fn an_interrupt_is_known_although_its_answer_was_never_kept(store_kind: StoreKind) {
+    let test_server = TestPlan::one_write(store_kind).build().await;
+    let client = &test_server.client;
     let (run, _) = client.begin_held_run("write it").await;
     let path = format!("/v1/runs/{run}/interrupt");
-    stage.notes.forgets.store(true, Ordering::SeqCst);
+    test_server.probe.drops_answers.store(true, Ordering::SeqCst);
     client.post_under_key(&path, "k", json!({})).await.ok(202);
     client.run_reaches(&run, "interrupted").await;
-    stage.notes.forgets.store(false, Ordering::SeqCst);
+    test_server.probe.drops_answers.store(false, Ordering::SeqCst);
     let again = client.post_under_key(&path, "k", json!({})).await.ok(202);
     assert_eq!(again["status"], "interrupted");
     assert_eq!(client.post_under_key(&path, "k", json!({})).await.ok(202), again);
@@ -57,69 +57,69 @@ async fn an_interrupt_is_known_although_its_answer_was_never_kept(kept: Kept) {
     client.post_nothing(&path).await.ok(200);
 }
 
-async fn a_stream_of_approvals_looks_at_what_has_changed_alone(kept: Kept) {
+async fn a_stream_of_approvals_reads_only_what_has_changed(store_kind: StoreKind) {
     const COUNT: usize = 20;
     let calls = (0..COUNT).map(|number| Reply::call(&format!("c{number}"), "count", json!({})));
-    let stage = Plan::new(kept, calls.chain([Reply::text("Done.")])).build().await;
-    let client = &stage.client;
+    let test_server = TestPlan::new(store_kind, calls.chain([Reply::text("Done.")])).build().await;
+    let client = &test_server.client;
     let mut stream = client.stream("/v1/approvals/stream", &[]).await;
     let run = client.begin_run("count").await;
-    let mut told = Vec::new();
+    let mut sent = Vec::new();
     for _ in 0..COUNT {
         let (opened, status) = next(&mut stream).await.expect("it opens");
         assert_eq!(status, "pending");
         client.post_nothing(&format!("/v1/approvals/{opened}/approve")).await.ok(200);
         assert_eq!(next(&mut stream).await, Some((opened.clone(), "approved".into())));
-        told.push(opened);
+        sent.push(opened);
     }
     client.run_reaches(&run, "completed").await;
-    told.dedup();
-    assert_eq!(told.len(), COUNT);
-    let listed = Notes::count(&stage.notes.changes_listed);
+    sent.dedup();
+    assert_eq!(sent.len(), COUNT);
+    let listed = StoreProbe::count(&test_server.probe.changes_listed);
     assert!(listed <= 4 * COUNT, "{listed} approvals were looked at for {COUNT} that changed twice");
 }
 
-async fn a_stream_of_approvals_that_is_too_slow_is_over(kept: Kept) {
-    let stage = Plan::one_write(kept).build().await;
-    let client = &stage.client;
+async fn a_stream_of_approvals_that_is_too_slow_is_over(store_kind: StoreKind) {
+    let test_server = TestPlan::one_write(store_kind).build().await;
+    let client = &test_server.client;
     let (_, approval) = client.begin_held_run("write it").await;
-    let hold_up = stage.notes.hold_up(At::Approvals);
+    let barrier = test_server.probe.block_at(BlockPoint::Approvals);
     let mut stream = client.stream("/v1/approvals/stream", &[]).await;
-    hold_up.arrives().await;
-    stage.notes.end_hold_up();
+    barrier.wait_for_arrival().await;
+    test_server.probe.unblock();
     client.post_nothing(&format!("/v1/approvals/{approval}/approve")).await.ok(200);
     // Meanwhile the reader was so slow that this is not recent any more.
-    stage.notes.ahead_ms.store(11 * 60 * 1_000, Ordering::SeqCst);
-    hold_up.let_one_go();
+    test_server.probe.ahead_ms.store(11 * 60 * 1_000, Ordering::SeqCst);
+    barrier.release_one();
     assert_eq!(next(&mut stream).await, Some((approval.clone(), "pending".into())));
     let rest = tokio::time::timeout(PATIENCE, stream.next()).await.expect("the stream is over in time");
     assert_eq!(rest, None, "whoever reconnects starts over");
 }
 
-async fn what_opens_and_closes_unseen_is_told_as_two_changes(kept: Kept) {
-    let stage = Plan::one_write(kept).build().await;
-    let client = &stage.client;
+async fn an_approval_that_opens_and_closes_unseen_is_sent_as_two_changes(store_kind: StoreKind) {
+    let test_server = TestPlan::one_write(store_kind).build().await;
+    let client = &test_server.client;
     let mut stream = client.stream("/v1/approvals/stream", &[]).await;
-    let hold_up = stage.notes.hold_up(At::Approvals);
+    let barrier = test_server.probe.block_at(BlockPoint::Approvals);
     let (_, first) = client.begin_held_run("write it").await;
-    hold_up.arrives().await;
-    stage.notes.end_hold_up();
+    barrier.wait_for_arrival().await;
+    test_server.probe.unblock();
     let (_, second) = client.begin_held_run("write it").await;
     client.post_nothing(&format!("/v1/approvals/{second}/approve")).await.ok(200);
-    hold_up.let_one_go();
+    barrier.release_one();
     let pending = |id: &str| Some((id.to_owned(), "pending".to_owned()));
     assert_eq!(next(&mut stream).await, pending(&first));
     assert_eq!(next(&mut stream).await, pending(&second));
     assert_eq!(next(&mut stream).await, Some((second, "approved".into())));
 }
 
-async fn a_repeated_message_shows_that_its_run_is_interrupted(kept: Kept) {
+async fn a_repeated_message_shows_that_its_run_is_interrupted(store_kind: StoreKind) {
     let replies =
         [Reply::call("c", "count", json!({})), Reply::call("b", "block", json!({})), Reply::text("Done.")];
-    let mut plan = Plan::new(kept, replies);
+    let mut plan = TestPlan::new(store_kind, replies);
     plan.settings = Settings { running_runs_max: 1, ..Settings::default() };
-    let stage = plan.build().await;
-    let client = &stage.client;
+    let test_server = plan.build().await;
+    let client = &test_server.client;
     client.post("/v1/threads", json!({"id": "t"})).await.ok(201);
     let message = json!({"agent": "assistant", "text": "go"});
     let posted = client.post_under_key("/v1/threads/t/messages", "k", message.clone()).await.ok(202);
@@ -128,30 +128,30 @@ async fn a_repeated_message_shows_that_its_run_is_interrupted(kept: Kept) {
     // Somebody else has the only place, and the run hears the interrupt all the same.
     let (_, other) = client.begin_held_run("go").await;
     client.post_nothing(&format!("/v1/approvals/{other}/approve")).await.ok(200);
-    stage.begun.notified().await;
+    test_server.begun.notified().await;
     let interrupted = client.post_nothing(&format!("/v1/runs/{run}/interrupt")).await.ok(202);
     assert!(["interrupting", "interrupted"].contains(&interrupted["status"].as_str().unwrap()));
     client.run_reaches(&run, "interrupted").await;
     let again = client.post_under_key("/v1/threads/t/messages", "k", message).await.ok(202);
     assert_eq!((&again["run_id"], &again["status"]), (&json!(run), &json!("interrupted")));
-    stage.gate.notify_one();
+    test_server.gate.notify_one();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whether_it_is_ready_is_asked_of_the_store_now_and_then() {
-    let stage = Plan::one_write(Kept::InMemory).build().await;
-    let before = Notes::count(&stage.notes.next_wakes);
+async fn readiness_is_cached_between_checks_of_the_store() {
+    let test_server = TestPlan::one_write(StoreKind::Memory).build().await;
+    let before = StoreProbe::count(&test_server.probe.next_wakes);
     for _ in 0..50 {
-        stage.client.get("/readyz").await.ok(200);
+        test_server.client.get("/readyz").await.ok(200);
     }
-    let asked = Notes::count(&stage.notes.next_wakes) - before;
+    let asked = StoreProbe::count(&test_server.probe.next_wakes) - before;
     assert!(asked < 20, "the store was asked {asked} times");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_id_that_the_server_derives_cannot_be_taken() {
-    let stage = Plan::one_write(Kept::InMemory).build().await;
-    let client = &stage.client;
+    let test_server = TestPlan::one_write(StoreKind::Memory).build().await;
+    let client = &test_server.client;
     let (run, _) = client.begin_held_run("write it").await;
     let decide =
         |id: &str| json!({"decisions": [{"call_id": "call_0", "action": "resume", "decision_id": id}]});
@@ -163,11 +163,11 @@ async fn an_id_that_the_server_derives_cannot_be_taken() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_may_not_loosen_is_told_so_before_anything_is_looked_up() {
+async fn a_caller_who_may_not_loosen_is_refused_before_any_lookup() {
     let keys: [(&str, &str, &[Role]); 2] =
         [("ann", "acme", &[Role::Run]), ("bea", "acme", &[Role::Run, Role::Approve])];
-    let stage = Plan::one_write(Kept::InMemory).with_keys(&keys).build().await;
-    let (ann, bea) = (stage.as_key("ann"), stage.as_key("bea"));
+    let test_server = TestPlan::one_write(StoreKind::Memory).with_keys(&keys).build().await;
+    let (ann, bea) = (test_server.as_key("ann"), test_server.as_key("bea"));
     let auto = |agent: &str| json!({"agent": agent, "text": "go", "auto_approve": true});
     let looser = json!({"agent": "assistant", "text": "go", "policy": {"approval": "never"}});
     let path = "/v1/threads/nowhere/messages";
@@ -183,14 +183,14 @@ async fn whoever_may_not_loosen_is_told_so_before_anything_is_looked_up() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_may_not_approve_may_not_ask_for_it_where_nothing_is_held_either() {
-    let mut plan = Plan::one_write(Kept::InMemory).with_keys(&[("ann", "acme", &[Role::Run])]);
+async fn a_caller_who_may_not_approve_may_not_auto_approve_even_if_nothing_is_held() {
+    let mut plan = TestPlan::one_write(StoreKind::Memory).with_keys(&[("ann", "acme", &[Role::Run])]);
     plan.change = |mut agent| {
         agent.policy.approval = machine::policy::ApprovalScope::Never;
         agent
     };
-    let stage = plan.build().await;
-    let ann = stage.as_key("ann");
+    let test_server = plan.build().await;
+    let ann = test_server.as_key("ann");
     ann.post("/v1/threads", json!({"id": "t"})).await.ok(201);
     let body = json!({"agent": "assistant", "text": "go", "auto_approve": true});
     ann.post("/v1/threads/t/messages", body).await.refused(403, "FORBIDDEN");
@@ -198,8 +198,8 @@ async fn whoever_may_not_approve_may_not_ask_for_it_where_nothing_is_held_either
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_message_whose_parts_say_nothing_is_empty() {
-    let stage = Plan::new(Kept::InMemory, [Reply::text("Done.")]).build().await;
-    let client = &stage.client;
+    let test_server = TestPlan::new(StoreKind::Memory, [Reply::text("Done.")]).build().await;
+    let client = &test_server.client;
     client.post("/v1/threads", json!({"id": "t"})).await.ok(201);
     let post = |content: Value| {
         let body = json!({"agent": "assistant", "content": content, "on_busy": "enqueue"});

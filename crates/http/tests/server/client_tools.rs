@@ -4,13 +4,13 @@ use engine::agent::Agent;
 use machine::policy::ApprovalScope;
 use serde_json::json;
 
-use crate::stage::{Kept, Plan, on_both_stores};
+use crate::test_server::{StoreKind, TestPlan, on_both_stores};
 use models::scripted::Reply;
 
 on_both_stores! {
-    a_front_end_runs_the_tool_that_its_message_brought;
-    a_brought_tool_that_is_held_for_approval_says_what_it_does;
-    whoever_lifted_the_hold_of_a_front_ends_call_is_named;
+    a_front_end_runs_the_tool_that_its_message_declares;
+    a_client_tool_that_is_held_for_approval_shows_its_description;
+    the_caller_whose_grant_lets_a_client_tool_call_through_is_named;
     a_message_with_bad_tools_starts_nothing;
 }
 
@@ -23,9 +23,9 @@ fn pick_file() -> serde_json::Value {
         "parameters": {"type": "object", "properties": {"kind": {"type": "string"}}}})
 }
 
-async fn a_front_end_runs_the_tool_that_its_message_brought(kept: Kept) {
-    let stage = Plan::new(kept, picking()).build().await;
-    let client = &stage.client;
+async fn a_front_end_runs_the_tool_that_its_message_declares(store_kind: StoreKind) {
+    let test_server = TestPlan::new(store_kind, picking()).build().await;
+    let client = &test_server.client;
     client.post("/v1/threads", json!({"id": "t"})).await.ok(201);
     let message = json!({"agent": "assistant", "text": "go", "tools": [pick_file()]});
     let posted = client.post("/v1/threads/t/messages", message).await.ok(202);
@@ -45,9 +45,9 @@ async fn a_front_end_runs_the_tool_that_its_message_brought(kept: Kept) {
     assert_eq!(calls["calls"][0]["result"], json!({"file": "a.pdf"}));
 }
 
-async fn a_brought_tool_that_is_held_for_approval_says_what_it_does(kept: Kept) {
-    let stage = Plan::new(kept, picking()).build().await;
-    let client = &stage.client;
+async fn a_client_tool_that_is_held_for_approval_shows_its_description(store_kind: StoreKind) {
+    let test_server = TestPlan::new(store_kind, picking()).build().await;
+    let client = &test_server.client;
     client.post("/v1/threads", json!({"id": "t"})).await.ok(201);
     let message = json!({"agent": "assistant", "text": "go", "tools": [pick_file()],
         "policy": {"approval": "all_tools"}});
@@ -61,7 +61,7 @@ async fn a_brought_tool_that_is_held_for_approval_says_what_it_does(kept: Kept) 
     client.run_reaches(run, "waiting_tool").await;
 }
 
-async fn whoever_lifted_the_hold_of_a_front_ends_call_is_named(kept: Kept) {
+async fn the_caller_whose_grant_lets_a_client_tool_call_through_is_named(store_kind: StoreKind) {
     let asks_about_all = |mut agent: Agent| {
         agent.policy.approval = ApprovalScope::AllTools;
         agent
@@ -74,10 +74,10 @@ async fn whoever_lifted_the_hold_of_a_front_ends_call_is_named(kept: Kept) {
         (unchanged, json!({"approval": "all_tools"}), "approval", json!(null)),
     ];
     for (change, policy, kind, by) in cases {
-        let mut plan = Plan::new(kept, picking());
+        let mut plan = TestPlan::new(store_kind, picking());
         plan.change = change;
-        let stage = plan.build().await;
-        let client = &stage.client;
+        let test_server = plan.build().await;
+        let client = &test_server.client;
         client.post("/v1/threads", json!({"id": "t"})).await.ok(201);
         client.post("/v1/threads/t/auto-approve", json!({"enabled": true})).await.ok(200);
         let message = json!({"agent": "assistant", "text": "go", "tools": [pick_file()], "policy": policy});
@@ -93,9 +93,9 @@ async fn whoever_lifted_the_hold_of_a_front_ends_call_is_named(kept: Kept) {
     }
 }
 
-async fn a_message_with_bad_tools_starts_nothing(kept: Kept) {
-    let stage = Plan::new(kept, picking()).build().await;
-    let client = &stage.client;
+async fn a_message_with_bad_tools_starts_nothing(store_kind: StoreKind) {
+    let test_server = TestPlan::new(store_kind, picking()).build().await;
+    let client = &test_server.client;
     client.post("/v1/threads", json!({"id": "t"})).await.ok(201);
     let with = |tools: serde_json::Value| json!({"agent": "assistant", "text": "go", "tools": tools});
     let path = "/v1/threads/t/messages";

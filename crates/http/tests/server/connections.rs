@@ -6,28 +6,28 @@ use holdpoint_http::Limits;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 
-use crate::stage::{Kept, Plan, Stage};
+use crate::test_server::{StoreKind, TestPlan, TestServer};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-async fn with_limits(limits: Limits) -> Stage {
-    let mut plan = Plan::one_write(Kept::InMemory);
+async fn with_limits(limits: Limits) -> TestServer {
+    let mut plan = TestPlan::one_write(StoreKind::Memory);
     plan.limits = limits;
     plan.build().await
 }
 
 /// Somebody who begins to ask, and takes their time.
-async fn lingering(stage: &Stage) -> TcpStream {
-    let mut stream = TcpStream::connect(stage.client.address).await.expect("the server listens");
+async fn lingering(test_server: &TestServer) -> TcpStream {
+    let mut stream = TcpStream::connect(test_server.client.address).await.expect("the server listens");
     stream.write_all(b"GET /v1/ru").await.expect("it reads");
     stream
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn with_every_place_taken_the_operator_is_answered_and_the_others_are_told_when_to_come_again() {
-    let stage = with_limits(Limits { connections_max: 2, ..Limits::default() }).await;
-    let lingering = [lingering(&stage).await, lingering(&stage).await];
-    let client = &stage.client;
+async fn with_every_connection_taken_the_operator_is_answered_and_others_get_a_retry_time() {
+    let test_server = with_limits(Limits { connections_max: 2, ..Limits::default() }).await;
+    let lingering = [lingering(&test_server).await, lingering(&test_server).await];
+    let client = &test_server.client;
     for path in ["/healthz", "/readyz", "/metrics"] {
         assert_eq!(client.get(path).await.status, 200, "{path}");
     }
@@ -44,13 +44,15 @@ async fn with_every_place_taken_the_operator_is_answered_and_the_others_are_told
 /// Other systems have no second address of this machine unless somebody sets one up.
 #[cfg(target_os = "linux")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_address_does_not_take_the_places_of_the_others() {
+async fn one_address_cannot_use_up_the_connections_of_the_others() {
     let limits = Limits { connections_max: 8, connections_per_address_max: Some(2), ..Limits::default() };
-    let stage = with_limits(limits).await;
-    let _lingering = [lingering(&stage).await, lingering(&stage).await];
+    let test_server = with_limits(limits).await;
+    let _lingering = [lingering(&test_server).await, lingering(&test_server).await];
     let ask = async |mut stream: TcpStream, path: &str| {
-        let head =
-            format!("GET {path} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n\r\n", stage.client.address);
+        let head = format!(
+            "GET {path} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n\r\n",
+            test_server.client.address
+        );
         let mut received = Vec::new();
         let asked = async {
             // Whoever is not let in may not even get as far as this.
@@ -60,12 +62,12 @@ async fn one_address_does_not_take_the_places_of_the_others() {
         tokio::time::timeout(PATIENCE, asked).await.expect("the server answers or hangs up");
         String::from_utf8(received).expect("a text")
     };
-    let third = TcpStream::connect(stage.client.address).await.expect("the server listens");
+    let third = TcpStream::connect(test_server.client.address).await.expect("the server listens");
     assert_eq!(ask(third, "/healthz").await, "", "the third of one address is not answered");
     let elsewhere = async || {
         let socket = TcpSocket::new_v4().expect("a socket");
         socket.bind("127.0.0.2:0".parse().expect("an address")).expect("it is of this machine");
-        socket.connect(stage.client.address).await.expect("the server listens")
+        socket.connect(test_server.client.address).await.expect("the server listens")
     };
     assert!(
         ask(elsewhere().await, "/healthz").await.starts_with("HTTP/1.1 200"),

@@ -8,19 +8,19 @@ use holdpoint_http::Role;
 use serde_json::{Value, json};
 
 use crate::client::Client;
-use crate::stage::{Kept, Plan, on_all_stores};
-use crate::watched_store::At;
+use crate::probe_store::BlockPoint;
+use crate::test_server::{StoreKind, TestPlan, on_all_stores};
 use models::scripted::Reply;
 
 on_all_stores! {
-    each_decision_of_a_list_is_judged_alone;
+    each_decision_of_a_list_is_judged_separately;
     the_same_id_twice_is_applied_once;
     decisions_are_known_after_the_end;
     a_decision_of_the_wrong_role_changes_nothing;
     a_front_end_posts_its_result;
     a_list_under_a_key_is_answered_the_same_again;
-    arguments_are_for_an_approval_alone;
-    b32_a_repeat_is_known_although_its_call_is_held_for_somebody_else_by_now;
+    arguments_are_only_for_an_approval;
+    b32_a_repeat_is_known_although_its_call_is_now_held_for_an_approver;
     a_decision_that_names_its_opening_answers_no_later_one;
     a_decision_about_other_arguments_changes_nothing;
     the_same_decision_of_another_key_is_applied_already;
@@ -43,9 +43,9 @@ fn two_writes() -> [Reply; 2] {
     [calls, Reply::text("Done.")]
 }
 
-async fn each_decision_of_a_list_is_judged_alone(kept: Kept) {
-    let stage = Plan::new(kept, two_writes()).build().await;
-    let client = &stage.client;
+async fn each_decision_of_a_list_is_judged_separately(store_kind: StoreKind) {
+    let test_server = TestPlan::new(store_kind, two_writes()).build().await;
+    let client = &test_server.client;
     let (run, path) = held(client, 2).await;
     let list = json!([
         {"call_id": "zzz", "action": "resume"},
@@ -59,7 +59,7 @@ async fn each_decision_of_a_list_is_judged_alone(kept: Kept) {
         {"call_id": "b", "action": "cancel", "reason": "no"},
     ]);
     let answer = client.post(&path, json!({"decisions": list})).await.ok(200);
-    let told = [
+    let expected = [
         "not_found",
         "invalid",
         "invalid",
@@ -70,11 +70,11 @@ async fn each_decision_of_a_list_is_judged_alone(kept: Kept) {
         "invalid",
         "applied",
     ];
-    assert_eq!(outcomes(&answer), told, "{answer}");
+    assert_eq!(outcomes(&answer), expected, "{answer}");
     assert_eq!(answer["results"][4]["decision_id"], "d-1");
     assert!(answer["results"][1]["message"].as_str().unwrap().contains("expect_digset"));
     client.run_reaches(&run, "completed").await;
-    assert_eq!(stage.count(), 1);
+    assert_eq!(test_server.count(), 1);
 
     client.post(&path, json!({"decisions": {}})).await.refused(400, "BAD_REQUEST");
     let many: Vec<Value> = (0..1_001).map(|_| json!({"call_id": "a", "action": "cancel"})).collect();
@@ -82,18 +82,18 @@ async fn each_decision_of_a_list_is_judged_alone(kept: Kept) {
     client.post("/v1/runs/run_none/decisions", json!({"decisions": []})).await.refused(404, "RUN_NOT_FOUND");
 }
 
-async fn the_same_id_twice_is_applied_once(kept: Kept) {
-    let stage = Plan::new(kept, two_writes()).build().await;
-    let (_, path) = held(&stage.client, 2).await;
+async fn the_same_id_twice_is_applied_once(store_kind: StoreKind) {
+    let test_server = TestPlan::new(store_kind, two_writes()).build().await;
+    let (_, path) = held(&test_server.client, 2).await;
     let yes = json!({"call_id": "a", "action": "resume", "decision_id": "d"});
     let list = json!([yes, yes, {"call_id": "a", "action": "cancel", "decision_id": "d"}]);
-    let answer = stage.client.post(&path, json!({"decisions": list})).await.ok(200);
+    let answer = test_server.client.post(&path, json!({"decisions": list})).await.ok(200);
     assert_eq!(outcomes(&answer), ["applied", "already_applied", "conflict"]);
 }
 
-async fn decisions_are_known_after_the_end(kept: Kept) {
-    let stage = Plan::new(kept, two_writes()).build().await;
-    let client = &stage.client;
+async fn decisions_are_known_after_the_end(store_kind: StoreKind) {
+    let test_server = TestPlan::new(store_kind, two_writes()).build().await;
+    let client = &test_server.client;
     let (run, path) = held(client, 2).await;
     let list = json!([
         {"call_id": "a", "action": "resume", "decision_id": "d-a"},
@@ -107,7 +107,7 @@ async fn decisions_are_known_after_the_end(kept: Kept) {
     let other = json!([{"call_id": "a", "action": "resume", "decision_id": "d-c"}, {"call_id": "q", "action": "cancel"}]);
     let late = client.post(&path, json!({"decisions": other})).await.ok(200);
     assert_eq!(outcomes(&late), ["conflict", "not_found"]);
-    assert_eq!(stage.count(), 2);
+    assert_eq!(test_server.count(), 2);
 }
 
 fn with_front_end(agent: Agent) -> Agent {
@@ -115,17 +115,17 @@ fn with_front_end(agent: Agent) -> Agent {
     agent.tool(DeclaredTool::new(picked))
 }
 
-async fn a_decision_of_the_wrong_role_changes_nothing(kept: Kept) {
+async fn a_decision_of_the_wrong_role_changes_nothing(store_kind: StoreKind) {
     let calls = Reply::call("a", "count", json!({})).and_call("p", "pick_file", json!({})).and_call(
         "q",
         "ask_user",
         json!({"question": "Sure?"}),
     );
-    let mut plan = Plan::new(kept, [calls, Reply::text("Done.")])
+    let mut plan = TestPlan::new(store_kind, [calls, Reply::text("Done.")])
         .with_keys(&[("runner", "acme", &[Role::Run]), ("approver", "acme", &[Role::Approve])]);
     plan.change = with_front_end;
-    let stage = plan.build().await;
-    let (runner, approver) = (stage.as_key("runner"), stage.as_key("approver"));
+    let test_server = plan.build().await;
+    let (runner, approver) = (test_server.as_key("runner"), test_server.as_key("approver"));
     let (run, path) = held(&runner, 3).await;
     let yes = json!([
         {"call_id": "a", "action": "resume"},
@@ -144,14 +144,15 @@ async fn a_decision_of_the_wrong_role_changes_nothing(kept: Kept) {
     let theirs = approver.post(&path, json!({"decisions": [yes[0]]})).await.ok(200);
     assert_eq!(outcomes(&theirs), ["applied"]);
     runner.run_reaches(&run, "completed").await;
-    assert_eq!(stage.count(), 1);
+    assert_eq!(test_server.count(), 1);
 }
 
-async fn a_front_end_posts_its_result(kept: Kept) {
-    let mut plan = Plan::new(kept, [Reply::call("p", "pick_file", json!({})), Reply::text("Done.")]);
+async fn a_front_end_posts_its_result(store_kind: StoreKind) {
+    let mut plan =
+        TestPlan::new(store_kind, [Reply::call("p", "pick_file", json!({})), Reply::text("Done.")]);
     plan.change = with_front_end;
-    let stage = plan.build().await;
-    let client = &stage.client;
+    let test_server = plan.build().await;
+    let client = &test_server.client;
     let (run, path) = held(client, 1).await;
     assert_eq!(client.run_reaches(&run, "waiting_tool").await["pending"][0]["kind"], "client_tool");
     assert_eq!(client.get("/v1/approvals").await.ok(200)["approvals"], json!([]), "no person is asked");
@@ -165,9 +166,9 @@ async fn a_front_end_posts_its_result(kept: Kept) {
     assert_eq!(calls["calls"][0]["result"], json!({"name": "a.txt"}));
 }
 
-async fn a_list_under_a_key_is_answered_the_same_again(kept: Kept) {
-    let stage = Plan::new(kept, two_writes()).build().await;
-    let client = &stage.client;
+async fn a_list_under_a_key_is_answered_the_same_again(store_kind: StoreKind) {
+    let test_server = TestPlan::new(store_kind, two_writes()).build().await;
+    let client = &test_server.client;
     let (run, path) = held(client, 2).await;
     let list =
         json!({"decisions": [{"call_id": "a", "action": "resume"}, {"call_id": "b", "action": "resume"}]});
@@ -176,14 +177,15 @@ async fn a_list_under_a_key_is_answered_the_same_again(kept: Kept) {
     client.run_reaches(&run, "completed").await;
     assert_eq!(client.post_under_key(&path, "k", list).await.ok(200), first);
     client.post_under_key(&path, "k", json!({"decisions": []})).await.refused(409, "IDEMPOTENCY_CONFLICT");
-    assert_eq!(stage.count(), 2);
+    assert_eq!(test_server.count(), 2);
 }
 
-async fn arguments_are_for_an_approval_alone(kept: Kept) {
-    let mut plan = Plan::new(kept, [Reply::call("p", "pick_file", json!({})), Reply::text("Done.")]);
+async fn arguments_are_only_for_an_approval(store_kind: StoreKind) {
+    let mut plan =
+        TestPlan::new(store_kind, [Reply::call("p", "pick_file", json!({})), Reply::text("Done.")]);
     plan.change = with_front_end;
-    let stage = plan.build().await;
-    let (run, path) = held(&stage.client, 1).await;
+    let test_server = plan.build().await;
+    let (run, path) = held(&test_server.client, 1).await;
     let with = |mode: &str, result: Value| json!({"call_id": "p", "action": "resume", "mode": mode, "result": result, "arguments": {"y": 2}});
     let list = json!([
         with("pass_decision_to_tool", json!({"x": 1})),
@@ -191,9 +193,9 @@ async fn arguments_are_for_an_approval_alone(kept: Kept) {
         with("use_decision_as_tool_result", json!("/a")),
         {"call_id": "p", "action": "resume", "error": "no such file", "arguments": {"y": 2}},
     ]);
-    let answer = stage.client.post(&path, json!({"decisions": list})).await.ok(200);
+    let answer = test_server.client.post(&path, json!({"decisions": list})).await.ok(200);
     assert_eq!(outcomes(&answer), ["invalid"; 4], "{answer}");
-    let still = stage.client.get(&format!("/v1/runs/{run}")).await.ok(200);
+    let still = test_server.client.get(&format!("/v1/runs/{run}")).await.ok(200);
     assert_eq!(still["pending"][0]["kind"], "client_tool", "nothing was changed");
 }
 
@@ -208,12 +210,12 @@ fn with_a_doubtful_write(agent: Agent) -> Agent {
     }))
 }
 
-async fn a_decision_that_names_its_opening_answers_no_later_one(kept: Kept) {
+async fn a_decision_that_names_its_opening_answers_no_later_one(store_kind: StoreKind) {
     let mut plan =
-        Plan::new(kept, [Reply::call("c", "transfer", json!({"to": "bob"})), Reply::text("Done.")]);
+        TestPlan::new(store_kind, [Reply::call("c", "transfer", json!({"to": "bob"})), Reply::text("Done.")]);
     plan.change = with_a_doubtful_write;
-    let stage = plan.build().await;
-    let client = &stage.client;
+    let test_server = plan.build().await;
+    let client = &test_server.client;
     let (run, path) = held(client, 1).await;
     let call = async || client.get(&format!("/v1/runs/{run}/calls")).await.ok(200)["calls"][0].clone();
     let opening = call().await["suspension"]["id"].clone();
@@ -248,9 +250,9 @@ async fn a_decision_that_names_its_opening_answers_no_later_one(kept: Kept) {
     assert_eq!(call().await["attempts"], 2);
 }
 
-async fn a_decision_about_other_arguments_changes_nothing(kept: Kept) {
-    let stage = Plan::new(kept, two_writes()).build().await;
-    let client = &stage.client;
+async fn a_decision_about_other_arguments_changes_nothing(store_kind: StoreKind) {
+    let test_server = TestPlan::new(store_kind, two_writes()).build().await;
+    let client = &test_server.client;
     let (run, path) = held(client, 2).await;
     let other = "0".repeat(64);
     let list = json!([
@@ -270,14 +272,15 @@ async fn a_decision_about_other_arguments_changes_nothing(kept: Kept) {
     let list = json!({"decisions": decided.collect::<Vec<_>>()});
     assert_eq!(outcomes(&client.post(&path, list).await.ok(200)), ["applied", "applied"]);
     client.run_reaches(&run, "completed").await;
-    assert_eq!(stage.count(), 1);
+    assert_eq!(test_server.count(), 1);
 }
 
-async fn the_same_decision_of_another_key_is_applied_already(kept: Kept) {
+async fn the_same_decision_of_another_key_is_applied_already(store_kind: StoreKind) {
     let all: &[Role] = &[Role::Run, Role::Approve];
-    let plan = Plan::new(kept, two_writes()).with_keys(&[("ann", "acme", all), ("bob", "acme", all)]);
-    let stage = plan.build().await;
-    let (ann, bob) = (stage.as_key("ann"), stage.as_key("bob"));
+    let plan =
+        TestPlan::new(store_kind, two_writes()).with_keys(&[("ann", "acme", all), ("bob", "acme", all)]);
+    let test_server = plan.build().await;
+    let (ann, bob) = (test_server.as_key("ann"), test_server.as_key("bob"));
     let (_, path) = held(&ann, 2).await;
     let yes = json!({"decisions": [{"call_id": "a", "action": "resume", "decision_id": "d"}]});
     assert_eq!(outcomes(&ann.post(&path, yes.clone()).await.ok(200)), ["applied"]);
@@ -286,12 +289,13 @@ async fn the_same_decision_of_another_key_is_applied_already(kept: Kept) {
     assert_eq!(outcomes(&bob.post(&path, no).await.ok(200)), ["conflict"]);
 }
 
-async fn b32_a_repeat_is_known_although_its_call_is_held_for_somebody_else_by_now(kept: Kept) {
-    let mut plan = Plan::new(kept, [Reply::call("p", "pick_file", json!({})), Reply::text("Done.")])
-        .with_keys(&[("runner", "acme", &[Role::Run]), ("approver", "acme", &[Role::Approve])]);
+async fn b32_a_repeat_is_known_although_its_call_is_now_held_for_an_approver(store_kind: StoreKind) {
+    let mut plan =
+        TestPlan::new(store_kind, [Reply::call("p", "pick_file", json!({})), Reply::text("Done.")])
+            .with_keys(&[("runner", "acme", &[Role::Run]), ("approver", "acme", &[Role::Approve])]);
     plan.change = with_front_end;
-    let stage = plan.build().await;
-    let runner = stage.as_key("runner");
+    let test_server = plan.build().await;
+    let runner = test_server.as_key("runner");
     let (run, path) = held(&runner, 1).await;
     let entry = json!({"call_id": "p", "action": "resume", "mode": "replay_tool_call", "decision_id": "d1"});
     let list = json!({"decisions": [entry]});
@@ -307,31 +311,32 @@ async fn b32_a_repeat_is_known_although_its_call_is_held_for_somebody_else_by_no
     assert_eq!(still["pending"], now["pending"], "nothing came of any of them");
 }
 
-async fn a_decision_does_not_answer_what_opened_after_its_role_was_checked(kept: Kept) {
-    let mut plan = Plan::new(kept, [Reply::call("p", "pick_file", json!({})), Reply::text("Done.")])
-        .with_keys(&[("runner", "acme", &[Role::Run]), ("approver", "acme", &[Role::Approve])]);
+async fn a_decision_does_not_answer_what_opened_after_its_role_was_checked(store_kind: StoreKind) {
+    let mut plan =
+        TestPlan::new(store_kind, [Reply::call("p", "pick_file", json!({})), Reply::text("Done.")])
+            .with_keys(&[("runner", "acme", &[Role::Run]), ("approver", "acme", &[Role::Approve])]);
     plan.change = with_front_end;
-    let stage = plan.build().await;
-    let runner = stage.as_key("runner");
+    let test_server = plan.build().await;
+    let runner = test_server.as_key("runner");
     let (run, path) = held(&runner, 1).await;
     let replay = |id: &str| json!({"decisions": [{"call_id": "p", "action": "resume", "mode": "replay_tool_call", "decision_id": id}]});
     let late =
         [replay("late"), json!({"decisions": [{"call_id": "p", "action": "cancel", "decision_id": "no"}]})];
     // The front end may answer its own call, and this is what these two requests find.
-    let hold_up = stage.notes.hold_up(At::Decision);
+    let barrier = test_server.probe.block_at(BlockPoint::Decision);
     let deciding = late.map(|body| {
         let (runner, path) = (runner.clone(), path.clone());
         tokio::spawn(async move { runner.post(&path, body).await })
     });
     for _ in &deciding {
-        hold_up.arrives().await;
+        barrier.wait_for_arrival().await;
     }
-    stage.notes.end_hold_up();
+    test_server.probe.unblock();
     // Meanwhile the front end lets the call run again, and a person is asked first.
     assert_eq!(outcomes(&runner.post(&path, replay("first")).await.ok(200)), ["applied"]);
     let asked = runner.run_until(&run, |seen| seen["pending"][0]["kind"] == "approval").await;
     for _ in &deciding {
-        hold_up.let_one_go();
+        barrier.release_one();
     }
     for one in deciding {
         let answer = one.await.unwrap().ok(200);

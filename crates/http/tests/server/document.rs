@@ -6,7 +6,7 @@ use std::path::Path;
 use holdpoint_http::{Role, openapi};
 use serde_json::Value;
 
-use crate::stage::{Kept, Plan};
+use crate::test_server::{StoreKind, TestPlan};
 
 fn document() -> Value {
     serde_json::from_str(&openapi().to_pretty_json().expect("it can be written down")).expect("it is JSON")
@@ -70,9 +70,9 @@ fn nothing_that_is_referred_to_is_missing() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_document_is_served() {
-    let stage = Plan::one_write(Kept::InMemory).build().await;
-    assert_eq!(stage.client.get("/openapi.json").await.ok(200), document());
+    let test_server = TestPlan::one_write(StoreKind::Memory).build().await;
+    assert_eq!(test_server.client.get("/openapi.json").await.ok(200), document());
     let keys: [(&str, &str, &[Role]); 1] = [("ann", "acme", &[Role::Run])];
-    let stage = Plan::one_write(Kept::InMemory).with_keys(&keys).build().await;
-    assert_eq!(stage.client.get("/openapi.json").await.ok(200), document(), "it needs no key");
+    let test_server = TestPlan::one_write(StoreKind::Memory).with_keys(&keys).build().await;
+    assert_eq!(test_server.client.get("/openapi.json").await.ok(200), document(), "it needs no key");
 }

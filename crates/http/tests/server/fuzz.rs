@@ -18,12 +18,12 @@ use mutation::mutated;
 use serde_json::Value;
 
 use crate::client::Client;
-use crate::stage::{Kept, Plan, on_both_stores};
+use crate::test_server::{StoreKind, TestPlan, on_both_stores};
 
 const CASE_COUNT: u64 = 3_000;
 const CLIENT_COUNT: usize = 16;
 /// Until a server has enough of waiting for the rest of a request.
-const UNSAID_TIME: Duration = Duration::from_millis(500);
+const REQUEST_TIMEOUT: Duration = Duration::from_millis(500);
 /// Longer than any answer takes.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -70,12 +70,12 @@ on_both_stores! {
     arbitrary_requests_are_answered_or_refused_and_change_nothing;
 }
 
-async fn arbitrary_requests_are_answered_or_refused_and_change_nothing(kept: Kept) {
-    let mut plan = Plan::one_write(kept);
+async fn arbitrary_requests_are_answered_or_refused_and_change_nothing(store_kind: StoreKind) {
+    let mut plan = TestPlan::one_write(store_kind);
     // For those that never say all that they announce.
-    (plan.limits.head_time, plan.limits.body_time) = (UNSAID_TIME, UNSAID_TIME);
-    let stage = plan.build().await;
-    let client = &stage.client;
+    (plan.limits.head_timeout, plan.limits.body_timeout) = (REQUEST_TIMEOUT, REQUEST_TIMEOUT);
+    let test_server = plan.build().await;
+    let client = &test_server.client;
     let (run, approval) = client.begin_held_run("write it").await;
     client.post_nothing(&format!("/v1/approvals/{approval}/approve")).await.ok(200);
     let ended = client.run_reaches(&run, "completed").await;

@@ -9,7 +9,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::client::Client;
 use crate::roles::KEYS;
-use crate::stage::{Kept, Plan, Stage, keys_of, token, write_call};
+use crate::test_server::{StoreKind, TestPlan, TestServer, keys_of, token, write_call};
 
 /// The keys of the roles, and one of the same tenant that is for the agent `porter`.
 fn keys() -> Vec<Key> {
@@ -18,15 +18,15 @@ fn keys() -> Vec<Key> {
         name: "scoped".to_owned(),
         sha256: Sha256::digest(token("scoped")).into(),
         tenant: "acme".into(),
-        roles: Roles::of(&[Role::Run, Role::Approve]),
+        roles: Roles::from_list(&[Role::Run, Role::Approve]),
         agents: AgentScope::Only(["porter".into()].into()),
     });
     keys
 }
 
-async fn stage() -> Stage {
-    let plan = Plan::new(Kept::InMemory, [write_call(), Reply::text("Done.")]);
-    Plan { auth: Auth::Keys(keys()), others: &["porter"], ..plan }.build().await
+async fn test_server() -> TestServer {
+    let plan = TestPlan::new(StoreKind::Memory, [write_call(), Reply::text("Done.")]);
+    TestPlan { auth: Auth::Keys(keys()), others: &["porter"], ..plan }.build().await
 }
 
 async fn post(client: &Client, thread: &str, agent: &str, more: Value) -> String {
@@ -67,8 +67,8 @@ async fn how_it_goes(client: &Client, thread: &str, agent: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn grants_are_listed_with_what_they_cover_and_revoked_one_by_one() {
-    let stage = stage().await;
-    let admin = stage.as_key("admin");
+    let test_server = test_server().await;
+    let admin = test_server.as_key("admin");
     let granted = grant(&admin, "t", "assistant").await;
     let expected = json!({
         "id": granted["id"], "thread_id": "t", "tool": "write_file", "agent": "assistant", "by": "admin",
@@ -99,8 +99,8 @@ async fn grants_are_listed_with_what_they_cover_and_revoked_one_by_one() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stricter_message_asks_despite_a_grant_and_a_looser_one_needs_the_role() {
-    let stage = stage().await;
-    let (admin, runner) = (stage.as_key("admin"), stage.as_key("runner"));
+    let test_server = test_server().await;
+    let (admin, runner) = (test_server.as_key("admin"), test_server.as_key("runner"));
     grant(&admin, "t", "assistant").await;
     admin.post("/v1/threads/t/auto-approve", json!({"enabled": true})).await.ok(200);
     let run = post(&runner, "t", "assistant", json!({"policy": {"approval": "all_tools"}})).await;
@@ -114,8 +114,8 @@ async fn a_stricter_message_asks_despite_a_grant_and_a_looser_one_needs_the_role
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_grants_of_one_giver_are_revoked_together() {
-    let stage = stage().await;
-    let (admin, scoped) = (stage.as_key("admin"), stage.as_key("scoped"));
+    let test_server = test_server().await;
+    let (admin, scoped) = (test_server.as_key("admin"), test_server.as_key("scoped"));
     for thread in ["a", "b"] {
         grant(&admin, thread, "assistant").await;
     }
@@ -130,24 +130,24 @@ async fn all_grants_of_one_giver_are_revoked_together() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn other_tenants_agents_and_roles_find_and_revoke_nothing() {
-    let stage = stage().await;
-    let (admin, scoped) = (stage.as_key("admin"), stage.as_key("scoped"));
+    let test_server = test_server().await;
+    let (admin, scoped) = (test_server.as_key("admin"), test_server.as_key("scoped"));
     let hidden = grant(&admin, "t", "assistant").await["id"].as_str().unwrap().to_owned();
     admin.post("/v1/threads/t/auto-approve", json!({"enabled": true})).await.ok(200);
     let own = grant(&scoped, "p", "porter").await["id"].as_str().unwrap().to_owned();
     scoped.post("/v1/threads/p/auto-approve", json!({"enabled": true})).await.ok(200);
     let path = format!("/v1/grants/{hidden}");
     for key in ["stranger", "stranger-admin", "scoped"] {
-        let other = stage.as_key(key);
+        let other = test_server.as_key(key);
         assert!(!other.get("/v1/grants").await.text.contains(&hidden), "{key}");
         other.delete(&path).await.refused(404, "GRANT_NOT_FOUND");
         assert_eq!(other.delete("/v1/grants?by=admin").await.ok(200), json!({"revoked": 0}), "{key}");
     }
     assert_eq!(scoped.get("/v1/grants").await.ok(200)["grants"].as_array().unwrap().len(), 2);
-    let guesses = stage.client.with_token("guessed");
+    let guesses = test_server.client.with_token("guessed");
     guesses.delete(&path).await.refused(401, "UNAUTHORIZED");
     for key in ["runner", "operator", "nobody"] {
-        let other = stage.as_key(key);
+        let other = test_server.as_key(key);
         for answer in [
             other.get("/v1/grants").await,
             other.delete(&path).await,
@@ -157,7 +157,7 @@ async fn other_tenants_agents_and_roles_find_and_revoke_nothing() {
         }
     }
     assert_eq!(admin.get("/v1/grants").await.ok(200)["grants"].as_array().unwrap().len(), 4);
-    let approver = stage.as_key("approver");
+    let approver = test_server.as_key("approver");
     assert_eq!(approver.delete(&path).await.status, 204);
     assert_eq!(scoped.delete(&format!("/v1/grants/{own}")).await.status, 204);
 }
@@ -166,7 +166,9 @@ async fn other_tenants_agents_and_roles_find_and_revoke_nothing() {
 async fn a_grant_lapses_when_a_reload_takes_its_key_or_the_role_away() {
     let without_role = |name: &str| {
         let mut keys = keys();
-        keys.iter_mut().filter(|key| key.name == name).for_each(|key| key.roles = Roles::of(&[Role::Run]));
+        keys.iter_mut()
+            .filter(|key| key.name == name)
+            .for_each(|key| key.roles = Roles::from_list(&[Role::Run]));
         keys
     };
     let without_key = |name: &str| keys().into_iter().filter(|key| key.name != name).collect();
@@ -178,30 +180,30 @@ async fn a_grant_lapses_when_a_reload_takes_its_key_or_the_role_away() {
     };
     let changes: [Vec<Key>; 3] = [without_role("admin"), without_key("admin"), without_agent("admin")];
     for after in changes {
-        let stage = stage().await;
-        let (admin, runner) = (stage.as_key("admin"), stage.as_key("runner"));
+        let test_server = test_server().await;
+        let (admin, runner) = (test_server.as_key("admin"), test_server.as_key("runner"));
         let granted = grant(&admin, "t", "assistant").await;
         assert_eq!(granted.get("lapsed"), None);
         assert_eq!(how_it_goes(&runner, "t", "assistant").await, "completed");
-        stage.next.lock().expect("nobody panicked").auth = Auth::Keys(after);
-        stage.server.reload().await.expect("it is taken");
+        test_server.next_reload.lock().expect("nobody panicked").auth = Auth::Keys(after);
+        test_server.server.reload().await.expect("it is taken");
         assert_eq!(how_it_goes(&runner, "t", "assistant").await, "waiting_approval");
-        let approver = stage.as_key("approver");
+        let approver = test_server.as_key("approver");
         assert_eq!(approver.get("/v1/grants").await.ok(200)["grants"], json!([]));
         // Another person may get a key of the same name.
-        stage.next.lock().expect("nobody panicked").auth = Auth::Keys(keys());
-        stage.server.reload().await.expect("it is taken");
+        test_server.next_reload.lock().expect("nobody panicked").auth = Auth::Keys(keys());
+        test_server.server.reload().await.expect("it is taken");
         assert_eq!(how_it_goes(&runner, "t", "assistant").await, "waiting_approval");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_grant_whose_giver_has_no_key_is_lapsed_and_is_revoked_at_the_start() {
-    let stage = stage().await;
-    let admin = stage.as_key("admin");
+    let test_server = test_server().await;
+    let admin = test_server.as_key("admin");
     admin.post("/v1/threads", json!({"id": "t"})).await.ok(201);
     let removed = Principal::from("removed");
-    stage
+    test_server
         .engine
         .auto_approve(&Tenant::from("acme"), &ThreadId::from("t"), Some(&removed))
         .await
@@ -212,16 +214,16 @@ async fn a_grant_whose_giver_has_no_key_is_lapsed_and_is_revoked_at_the_start() 
         grants.map(|grant| grant["lapsed"] == true).collect()
     };
     assert_eq!(lapsed(admin.get("/v1/grants").await.ok(200)), [false, true]);
-    stage.server.revoke_lapsed_grants().await;
+    test_server.server.revoke_lapsed_grants().await;
     assert_eq!(lapsed(admin.get("/v1/grants").await.ok(200)), [false]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_keys_grants_need_the_token_and_anonymous_keeps_its_own() {
-    let stage = Plan::new(Kept::InMemory, [write_call(), Reply::text("Done.")]).build().await;
-    let granted = grant(&stage.client, "t", "assistant").await;
+    let test_server = TestPlan::new(StoreKind::Memory, [write_call(), Reply::text("Done.")]).build().await;
+    let granted = grant(&test_server.client, "t", "assistant").await;
     assert_eq!(granted["by"], "anonymous");
-    let stranger = stage.client.without_token();
+    let stranger = test_server.client.without_token();
     let path = format!("/v1/grants/{}", granted["id"].as_str().unwrap());
     for answer in [
         stranger.get("/v1/grants").await,
@@ -231,8 +233,8 @@ async fn without_keys_grants_need_the_token_and_anonymous_keeps_its_own() {
         answer.refused(401, "UNAUTHORIZED");
     }
     assert_eq!(how_it_goes(&stranger, "t", "assistant").await, "completed");
-    stage.server.reload().await.expect("it is taken");
+    test_server.server.reload().await.expect("it is taken");
     assert_eq!(how_it_goes(&stranger, "t", "assistant").await, "completed");
-    assert_eq!(stage.client.delete(&path).await.status, 204);
+    assert_eq!(test_server.client.delete(&path).await.status, 204);
     assert_eq!(how_it_goes(&stranger, "t", "assistant").await, "waiting_approval");
 }

@@ -5,14 +5,14 @@ use engine::tool::{FunctionTool, IntoOutcome, Outcome, ToolDefinition, ToolReque
 use models::scripted::Reply;
 use serde_json::json;
 
-use crate::stage::{Kept, Plan, on_all_stores};
+use crate::test_server::{StoreKind, TestPlan, on_all_stores};
 
 on_all_stores! {
     a_call_in_doubt_shows_the_key_that_its_tool_got;
 }
 
 /// Its first attempt is lost, and its question is the key that it got; the second one answers with its key.
-fn with_a_tool_that_tells_its_key(agent: Agent) -> Agent {
+fn with_a_tool_that_returns_its_key(agent: Agent) -> Agent {
     let definition = ToolDefinition::new("pay", "Pays");
     agent.tool(FunctionTool::new(definition, |request: ToolRequest| async move {
         let key = request.idempotency_key;
@@ -23,11 +23,12 @@ fn with_a_tool_that_tells_its_key(agent: Agent) -> Agent {
     }))
 }
 
-async fn a_call_in_doubt_shows_the_key_that_its_tool_got(kept: Kept) {
-    let mut plan = Plan::new(kept, [Reply::call("p", "pay", json!({"amount": 1})), Reply::text("Done.")]);
-    plan.change = with_a_tool_that_tells_its_key;
-    let stage = plan.build().await;
-    let client = &stage.client;
+async fn a_call_in_doubt_shows_the_key_that_its_tool_got(store_kind: StoreKind) {
+    let mut plan =
+        TestPlan::new(store_kind, [Reply::call("p", "pay", json!({"amount": 1})), Reply::text("Done.")]);
+    plan.change = with_a_tool_that_returns_its_key;
+    let test_server = plan.build().await;
+    let client = &test_server.client;
     let (run, asked) = client.begin_held_run("pay").await;
     let before = client.get(&format!("/v1/approvals/{asked}")).await.ok(200);
     assert_eq!(before.get("idempotency_key"), None, "nothing was sent yet: {before}");

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use crate::client::{Answer, Client, JSON};
 use crate::fuzz::chance::{self, Chance};
-use crate::stage::{CALLBACKS, Kept, Plan, Stage, on_all_stores};
+use crate::test_server::{CALLBACKS, StoreKind, TestPlan, TestServer, on_all_stores};
 
 on_all_stores! {
     any_json_is_refused_or_read_back_as_it_is;
@@ -64,8 +64,8 @@ fn dictated(agent: Agent) -> Agent {
     agent
 }
 
-async fn stage(kept: Kept) -> Stage {
-    let mut plan = Plan::new(kept, []);
+async fn test_server(store_kind: StoreKind) -> TestServer {
+    let mut plan = TestPlan::new(store_kind, []);
     plan.change = dictated;
     plan.build().await
 }
@@ -75,7 +75,7 @@ async fn post(client: &Client, path: &str, body: String) -> Answer {
 }
 
 /// None where it was refused, in a way that says what is wrong with it.
-fn taken(answer: Answer, seed: u64) -> Option<Value> {
+fn accepted(answer: Answer, seed: u64) -> Option<Value> {
     if (200..300).contains(&answer.status) {
         return Some(answer.json());
     }
@@ -85,9 +85,9 @@ fn taken(answer: Answer, seed: u64) -> Option<Value> {
     }
 }
 
-async fn any_json_is_refused_or_read_back_as_it_is(kept: Kept) {
-    let stage = stage(kept).await;
-    let client = &stage.client;
+async fn any_json_is_refused_or_read_back_as_it_is(store_kind: StoreKind) {
+    let test_server = test_server(store_kind).await;
+    let client = &test_server.client;
     let number = |name: &str| env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
     // `FUZZ_SEED=n` replays one text, `FUZZ_RUNS=n` tries that many.
     let seeds = match number("FUZZ_SEED") {
@@ -102,7 +102,7 @@ async fn any_json_is_refused_or_read_back_as_it_is(kept: Kept) {
             as_content(client, &text, seed).await,
             as_answer(client, &text, seed).await,
             as_decision(client, &text, seed).await,
-            as_report(&stage, &text, seed).await,
+            as_report(&test_server, &text, seed).await,
             as_edited_arguments(client, &text, seed).await,
             as_schema(client, &text, seed).await,
             as_arguments_of_the_model(client, &text, seed).await,
@@ -135,7 +135,7 @@ fn as_sent(text: &str) -> Value {
 
 async fn as_metadata(client: &Client, text: &str, seed: u64) -> bool {
     let body = format!(r#"{{"id":"metadata-{seed}","metadata":{{"v":{text}}}}}"#);
-    if taken(post(client, "/v1/threads", body).await, seed).is_none() {
+    if accepted(post(client, "/v1/threads", body).await, seed).is_none() {
         client.get(&format!("/v1/threads/metadata-{seed}")).await.refused(404, "THREAD_NOT_FOUND");
         return false;
     }
@@ -148,7 +148,7 @@ async fn as_content(client: &Client, text: &str, seed: u64) -> bool {
     let thread = client.post("/v1/threads", json!({})).await.ok(201)["id"].as_str().unwrap().to_owned();
     let path = format!("/v1/threads/{thread}/messages");
     let body = format!(r#"{{"agent":"assistant","content":[{{"type":"text","text":"hi","v":{text}}}]}}"#);
-    let Some(posted) = taken(post(client, &path, body).await, seed) else { return false };
+    let Some(posted) = accepted(post(client, &path, body).await, seed) else { return false };
     client.run_reaches(posted["run_id"].as_str().unwrap(), "completed").await;
     let said = client.get(&path).await.ok(200);
     assert_eq!(said["messages"][0]["content"][0]["v"], as_sent(text), "seed {seed}");
@@ -170,7 +170,7 @@ async fn result_of(client: &Client, run: &str) -> Value {
 async fn as_answer(client: &Client, text: &str, seed: u64) -> bool {
     let (run, approval) = client.begin_held_run("ask_user\n{\"question\":\"?\"}").await;
     let path = format!("/v1/approvals/{approval}/answer");
-    let answered = taken(post(client, &path, format!(r#"{{"result":{text}}}"#)).await, seed).is_some();
+    let answered = accepted(post(client, &path, format!(r#"{{"result":{text}}}"#)).await, seed).is_some();
     if !answered {
         client.post(&path, json!({"result": "else"})).await.ok(200);
     }
@@ -184,7 +184,7 @@ async fn as_decision(client: &Client, text: &str, seed: u64) -> bool {
     let path = format!("/v1/runs/{run}/decisions");
     let decision =
         |text: &str| format!(r#"{{"decisions":[{{"call_id":"call_0","action":"resume","result":{text}}}]}}"#);
-    let said = taken(post(client, &path, decision(text)).await, seed);
+    let said = accepted(post(client, &path, decision(text)).await, seed);
     let applied = said.is_some_and(|said| said["results"][0]["outcome"] == "applied");
     if !applied {
         post(client, &path, decision("\"else\"")).await.ok(200);
@@ -194,17 +194,18 @@ async fn as_decision(client: &Client, text: &str, seed: u64) -> bool {
     applied
 }
 
-async fn as_report(stage: &Stage, text: &str, seed: u64) -> bool {
-    let run = stage.client.begin_run("later\n{}").await;
-    stage.client.run_reaches(&run, "waiting_tool").await;
-    let callback = stage.callbacks.lock().expect("nobody panicked").last().expect("it was called").clone();
+async fn as_report(test_server: &TestServer, text: &str, seed: u64) -> bool {
+    let run = test_server.client.begin_run("later\n{}").await;
+    test_server.client.run_reaches(&run, "waiting_tool").await;
+    let callback =
+        test_server.callbacks.lock().expect("nobody panicked").last().expect("it was called").clone();
     let path = format!("/v1/callbacks{}", callback.url.strip_prefix(CALLBACKS).expect("our address"));
-    let tool = stage.client.with_token(callback.token.as_str());
-    let reported = taken(post(&tool, &path, format!(r#"{{"result":{text}}}"#)).await, seed).is_some();
+    let tool = test_server.client.with_token(callback.token.as_str());
+    let reported = accepted(post(&tool, &path, format!(r#"{{"result":{text}}}"#)).await, seed).is_some();
     if !reported {
         tool.post(&path, json!({"result": "else"})).await.ok(200);
     }
-    let result = result_of(&stage.client, &run).await["result"].clone();
+    let result = result_of(&test_server.client, &run).await["result"].clone();
     assert_eq!(result, if reported { as_sent(text) } else { json!("else") }, "seed {seed}");
     reported
 }
@@ -215,7 +216,7 @@ async fn as_edited_arguments(client: &Client, text: &str, seed: u64) -> bool {
     let answer = post(client, &path, format!(r#"{{"arguments":{{"v":{text}}}}}"#)).await;
     // Numbers that are not exact have no digest, and so no place in arguments.
     let has_no_digest = answer.status == 422 && answer.code() == "INVALID_ARGUMENTS";
-    let approved = !has_no_digest && taken(answer, seed).is_some();
+    let approved = !has_no_digest && accepted(answer, seed).is_some();
     if !approved {
         client.post(&path, json!({"arguments": {"v": "else"}})).await.ok(200);
     }
@@ -233,7 +234,7 @@ async fn as_schema(client: &Client, text: &str, seed: u64) -> bool {
     let output = post(client, &path, of(format!(r#""output_schema":{schema}"#))).await;
     let tools = of(format!(r#""tools":[{{"name":"theirs","parameters":{schema}}}]"#));
     let tools = post(client, &path, tools).await;
-    let (output, tools) = (taken(output, seed), taken(tools, seed));
+    let (output, tools) = (accepted(output, seed), accepted(tools, seed));
     assert_eq!(output.is_some(), tools.is_some(), "seed {seed}");
     let was_taken = output.is_some();
     for posted in [output, tools].into_iter().flatten() {
@@ -279,11 +280,11 @@ fn poisonous(agent: Agent) -> Agent {
         .tool(tool("schema", |bad, _| ToolAnswer::Pending(SuspendRequest::question("?").schema(bad))))
 }
 
-async fn a_value_that_a_tool_built_and_no_store_could_read_back_fails_its_call(kept: Kept) {
-    let mut plan = Plan::new(kept, []);
+async fn a_value_that_a_tool_built_and_no_store_could_read_back_fails_its_call(store_kind: StoreKind) {
+    let mut plan = TestPlan::new(store_kind, []);
     plan.change = poisonous;
-    let stage = plan.build().await;
-    let client = &stage.client;
+    let test_server = plan.build().await;
+    let client = &test_server.client;
     for tool in ["magic", "many", "state"] {
         let run = client.begin_run(&format!("{tool}\n{{}}")).await;
         let call = result_of(client, &run).await;
@@ -299,9 +300,9 @@ async fn a_value_that_a_tool_built_and_no_store_could_read_back_fails_its_call(k
     assert_eq!(result_of(client, &run).await["result"], 1);
 }
 
-async fn a_body_with_too_many_values_is_too_large_and_one_with_a_key_twice_is_bad(kept: Kept) {
-    let stage = stage(kept).await;
-    let client = &stage.client;
+async fn a_body_with_too_many_values_is_too_large_and_one_with_a_key_twice_is_bad(store_kind: StoreKind) {
+    let test_server = test_server(store_kind).await;
+    let client = &test_server.client;
     let objects = format!(r#"{{"metadata":{{"v":[{}0]}}}}"#, r#"{"":0},"#.repeat(200_000));
     let refused = post(client, "/v1/threads", objects).await.refused(413, "TOO_LARGE");
     assert_eq!(refused["nodes_max"], 50_000);

@@ -9,17 +9,17 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::stage::{Kept, Plan};
+use crate::test_server::{StoreKind, TestPlan};
 use models::scripted::Reply;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_key_that_asks_too_often_is_told_when_to_come_again() {
+async fn a_key_over_its_rate_limit_gets_a_retry_time() {
     let roles = &[Role::Run][..];
     let mut plan =
-        Plan::one_write(Kept::InMemory).with_keys(&[("ann", "acme", roles), ("bob", "acme", roles)]);
+        TestPlan::one_write(StoreKind::Memory).with_keys(&[("ann", "acme", roles), ("bob", "acme", roles)]);
     plan.limits = Limits { burst_max: 3, requests_per_second_max: 1, ..Limits::default() };
-    let stage = plan.build().await;
-    let ann = stage.as_key("ann");
+    let test_server = plan.build().await;
+    let ann = test_server.as_key("ann");
     for _ in 0..3 {
         ann.get("/v1/runs").await.ok(200);
     }
@@ -30,24 +30,24 @@ async fn a_key_that_asks_too_often_is_told_when_to_come_again() {
     }
     assert_eq!(refused.headers["retry-after"], "1");
     refused.refused(429, "RATE_LIMITED");
-    stage.as_key("bob").get("/v1/runs").await.ok(200);
+    test_server.as_key("bob").get("/v1/runs").await.ok(200);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_tenant_has_so_many_streams_and_no_more() {
+async fn the_streams_of_a_tenant_are_limited() {
     let roles = &[Role::Run, Role::Approve][..];
     let mut plan =
-        Plan::one_write(Kept::InMemory).with_keys(&[("ann", "acme", roles), ("eve", "other", roles)]);
+        TestPlan::one_write(StoreKind::Memory).with_keys(&[("ann", "acme", roles), ("eve", "other", roles)]);
     plan.limits = Limits { streams_per_tenant_max: 2, ..Limits::default() };
-    let stage = plan.build().await;
-    let ann = stage.as_key("ann");
+    let test_server = plan.build().await;
+    let ann = test_server.as_key("ann");
     let (run, _) = ann.begin_held_run("write it").await;
     let path = format!("/v1/runs/{run}/events");
     let first = ann.stream(&path, &[]).await;
     let _second = ann.stream("/v1/approvals/stream", &[]).await;
     let headers = [("accept", "text/event-stream")];
     ann.send(hyper::Method::GET, &path, &headers, None).await.refused(429, "RATE_LIMITED");
-    stage.as_key("eve").stream("/v1/approvals/stream", &[]).await;
+    test_server.as_key("eve").stream("/v1/approvals/stream", &[]).await;
     drop(first);
     // The place is free once the server has noticed that the reader is gone.
     loop {
@@ -60,24 +60,24 @@ async fn a_tenant_has_so_many_streams_and_no_more() {
 }
 
 /// A run whose log has some forty megabytes.
-pub(crate) fn a_lot() -> Plan {
+pub(crate) fn a_lot() -> TestPlan {
     let text = "x".repeat(900 * 1024);
     let calls = |step: u32| {
         (0..4).fold(Reply::text(""), |reply, number| {
             reply.and_call(&format!("c{step}{number}"), "echo", json!({"text": text}))
         })
     };
-    Plan::new(Kept::InMemory, [calls(1), calls(2), calls(3), Reply::text("Done.")])
+    TestPlan::new(StoreKind::Memory, [calls(1), calls(2), calls(3), Reply::text("Done.")])
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_page_of_events_has_so_many_bytes_and_no_more() {
-    let stage = a_lot().build().await;
-    let run = stage.client.begin_run("say a lot").await;
-    stage.client.run_reaches(&run, "completed").await;
+async fn a_page_of_events_is_limited_in_bytes() {
+    let test_server = a_lot().build().await;
+    let run = test_server.client.begin_run("say a lot").await;
+    test_server.client.run_reaches(&run, "completed").await;
     let (mut after, mut pages, mut count) = (0, 0, 0);
     loop {
-        let answer = stage.client.get(&format!("/v1/runs/{run}/events?limit=1000&after={after}")).await;
+        let answer = test_server.client.get(&format!("/v1/runs/{run}/events?limit=1000&after={after}")).await;
         assert!(answer.text.len() < 9 * 1024 * 1024, "{} bytes", answer.text.len());
         let page = answer.ok(200);
         (pages, count) = (pages + 1, count + page["events"].as_array().unwrap().len());
@@ -93,27 +93,29 @@ async fn a_page_of_events_has_so_many_bytes_and_no_more() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_takes_nothing_is_cut_off() {
+async fn a_client_that_reads_nothing_is_cut_off() {
     // More than the buffers between the two can hold.
     let mut plan = a_lot();
-    plan.limits = Limits { stall_time: Duration::from_millis(200), ..Limits::default() };
-    let stage = plan.build().await;
-    let run = stage.client.begin_run("say a lot").await;
+    plan.limits = Limits { stall_timeout: Duration::from_millis(200), ..Limits::default() };
+    let test_server = plan.build().await;
+    let run = test_server.client.begin_run("say a lot").await;
     // Not by a stream: this client is slow enough to be cut off itself.
-    stage.engine.wait_until_ended(&Tenant::default(), &run.as_str().into()).await.expect("it ends");
+    test_server.engine.wait_until_ended(&Tenant::default(), &run.as_str().into()).await.expect("it ends");
     let begun = "holdpoint_http_requests_total{method=\"GET\",route=\"/v1/runs/{id}/events\",status=\"200\"}";
     // What was never answered is not shown.
-    stage.client.get(&format!("/v1/runs/{run}/events?limit=1")).await.ok(200);
-    let before = stage.number(begun).await;
-    let mut stream = TcpStream::connect(stage.client.address).await.unwrap();
+    test_server.client.get(&format!("/v1/runs/{run}/events?limit=1")).await.ok(200);
+    let before = test_server.number(begun).await;
+    let mut stream = TcpStream::connect(test_server.client.address).await.unwrap();
     let head = format!(
         "GET /v1/runs/{run}/events HTTP/1.1\r\nhost: {}\r\naccept: text/event-stream\r\n\r\n",
-        stage.client.address
+        test_server.client.address
     );
     stream.write_all(head.as_bytes()).await.unwrap();
     // Nothing is read until the server has given up: its stream is counted no more.
     let given_up = async {
-        while stage.number(begun).await <= before || stage.number("holdpoint_open_streams").await > 0.0 {
+        while test_server.number(begun).await <= before
+            || test_server.number("holdpoint_open_streams").await > 0.0
+        {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
@@ -125,14 +127,14 @@ async fn whoever_takes_nothing_is_cut_off() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_body_that_does_not_come_is_not_waited_for() {
-    let mut plan = Plan::one_write(Kept::InMemory);
+    let mut plan = TestPlan::one_write(StoreKind::Memory);
     plan.limits = Limits {
-        body_time: Duration::from_millis(100),
-        head_time: Duration::from_millis(300),
+        body_timeout: Duration::from_millis(100),
+        head_timeout: Duration::from_millis(300),
         ..Limits::default()
     };
-    let stage = plan.build().await;
-    let address = stage.client.address;
+    let test_server = plan.build().await;
+    let address = test_server.client.address;
     let mut stream = TcpStream::connect(address).await.unwrap();
     let head = format!(
         "POST /v1/threads HTTP/1.1\r\nhost: {address}\r\ncontent-type: application/json\r\ncontent-length: 9\r\n\r\n{{"
@@ -151,11 +153,11 @@ async fn a_body_that_does_not_come_is_not_waited_for() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_numbers_are_there_for_whoever_may_see_them() {
+async fn metrics_are_shown_to_callers_who_may_see_them() {
     let keys: [(&str, &str, &[Role]); 2] =
         [("root", "acme", &[Role::Admin, Role::Operator]), ("ann", "acme", &[Role::Admin])];
-    let stage = Plan::one_write(Kept::OnSqlite).with_keys(&keys).build().await;
-    let root = stage.as_key("root");
+    let test_server = TestPlan::one_write(StoreKind::Sqlite).with_keys(&keys).build().await;
+    let root = test_server.as_key("root");
     let (_, approval) = root.begin_held_run("write it").await;
     root.post_nothing(&format!("/v1/approvals/{approval}/approve")).await.ok(200);
     root.get("/v1/runs/none").await.refused(404, "RUN_NOT_FOUND");
@@ -173,14 +175,14 @@ async fn the_numbers_are_there_for_whoever_may_see_them() {
     assert!(number("holdpoint_store_commits_total") >= 3.0);
     assert!(number("holdpoint_store_syncs_total") >= 1.0);
     assert!(!shown.text.contains("token-of"), "no secret");
-    stage.as_key("ann").get("/metrics").await.refused(403, "FORBIDDEN");
+    test_server.as_key("ann").get("/metrics").await.refused(403, "FORBIDDEN");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_tenant_with_all_its_threads_gets_no_other_and_keeps_those_it_has() {
-    let stage = Plan::one_write(Kept::InMemory).build().await;
-    stage.engine.set_quotas(Quotas { threads_max: Some(1), ..Quotas::default() });
-    let client = &stage.client;
+    let test_server = TestPlan::one_write(StoreKind::Memory).build().await;
+    test_server.engine.set_quotas(Quotas { threads_max: Some(1), ..Quotas::default() });
+    let client = &test_server.client;
     client.post("/v1/threads", json!({"id": "one"})).await.ok(201);
     client.post("/v1/threads", json!({"id": "one"})).await.ok(200);
     let refused = client.post("/v1/threads", json!({"id": "two"})).await;

@@ -6,15 +6,15 @@ use models::scripted::Reply;
 use serde_json::{Value, json};
 
 use crate::client::Client;
-use crate::stage::{Kept, Plan, on_all_stores};
-use crate::watched_store::Notes;
+use crate::probe_store::StoreProbe;
+use crate::test_server::{StoreKind, TestPlan, on_all_stores};
 
 on_all_stores! {
-    a_page_of_messages_has_so_many_bytes;
-    a_page_of_approvals_has_so_many_bytes;
+    a_page_of_messages_is_limited_in_bytes;
+    a_page_of_approvals_is_limited_in_bytes;
     a_run_that_is_too_large_is_not_shown_as_a_whole;
     looking_at_decided_approvals_reads_one_event_for_each;
-    the_arguments_of_a_question_are_found_where_they_stand;
+    the_arguments_of_a_question_are_read_from_the_log;
 }
 
 const MANY_BYTES: usize = 600 * 1024;
@@ -40,9 +40,9 @@ async fn all_pages(client: &Client, path: &str, list: &str, limit: usize) -> (us
     (pages, items)
 }
 
-async fn a_page_of_messages_has_so_many_bytes(kept: Kept) {
-    let stage = Plan::new(kept, [Reply::text("Done.")]).build().await;
-    let client = &stage.client;
+async fn a_page_of_messages_is_limited_in_bytes(store_kind: StoreKind) {
+    let test_server = TestPlan::new(store_kind, [Reply::text("Done.")]).build().await;
+    let client = &test_server.client;
     client.post("/v1/threads", json!({"id": "t"})).await.ok(201);
     for number in 0..20 {
         let text = format!("{number} {}", "x".repeat(MANY_BYTES));
@@ -53,35 +53,35 @@ async fn a_page_of_messages_has_so_many_bytes(kept: Kept) {
     let (pages, messages) = all_pages(client, "/v1/threads/t/messages?", "messages", 1000).await;
     assert!((3..=6).contains(&pages), "{pages} pages");
     let said = |message: &Value| message["content"].as_str().unwrap().split(' ').next().unwrap().to_owned();
-    let told: Vec<String> = messages.iter().filter(|message| message["role"] == "user").map(said).collect();
-    assert_eq!(told, (0..20).map(|number| number.to_string()).collect::<Vec<_>>(), "in their order");
+    let texts: Vec<String> = messages.iter().filter(|message| message["role"] == "user").map(said).collect();
+    assert_eq!(texts, (0..20).map(|number| number.to_string()).collect::<Vec<_>>(), "in their order");
     assert_eq!(messages.len(), 40);
-    assert!(Notes::count(&stage.notes.rows_max) <= 16, "only a few are read at once");
+    assert!(StoreProbe::count(&test_server.probe.rows_max) <= 16, "only a few are read at once");
     let (pages, messages) = all_pages(client, "/v1/threads/t/messages?", "messages", 3).await;
     assert_eq!((pages, messages.len()), (14, 40), "whoever asks for fewer gets fewer");
 }
 
-async fn a_page_of_approvals_has_so_many_bytes(kept: Kept) {
+async fn a_page_of_approvals_is_limited_in_bytes(store_kind: StoreKind) {
     let arguments = json!({"path": "note.txt", "text": "x".repeat(MANY_BYTES)});
     let replies = [Reply::call("c", "write_file", arguments), Reply::text("Done.")];
-    let stage = Plan::new(kept, replies).build().await;
-    let client = &stage.client;
+    let test_server = TestPlan::new(store_kind, replies).build().await;
+    let client = &test_server.client;
     for _ in 0..20 {
         client.begin_held_run("write it").await;
     }
     let (pages, approvals) = all_pages(client, "/v1/approvals?", "approvals", 1000).await;
     assert!((3..=6).contains(&pages), "{pages} pages");
     assert_eq!(approvals.len(), 20);
-    assert!(Notes::count(&stage.notes.rows_max) <= 16, "only a few are read at once");
+    assert!(StoreProbe::count(&test_server.probe.rows_max) <= 16, "only a few are read at once");
 }
 
-async fn a_run_that_is_too_large_is_not_shown_as_a_whole(kept: Kept) {
+async fn a_run_that_is_too_large_is_not_shown_as_a_whole(store_kind: StoreKind) {
     let say = |bytes: usize| Reply::call("c", "echo", json!({"text": "x".repeat(bytes)}));
     for (bytes, fits) in [(1_000, true), (300_000, false)] {
-        let mut plan = Plan::new(kept, [say(bytes), Reply::text("Done.")]);
+        let mut plan = TestPlan::new(store_kind, [say(bytes), Reply::text("Done.")]);
         plan.limits.whole_run_bytes_max = 100_000;
-        let stage = plan.build().await;
-        let client = &stage.client;
+        let test_server = plan.build().await;
+        let client = &test_server.client;
         let run = client.begin_run("say it").await;
         client.run_reaches(&run, "completed").await;
         for part in ["calls", "state", "transcript"] {
@@ -100,11 +100,11 @@ async fn a_run_that_is_too_large_is_not_shown_as_a_whole(kept: Kept) {
 }
 
 /// A run that is held again and again, and approved each time.
-async fn looking_at_decided_approvals_reads_one_event_for_each(kept: Kept) {
+async fn looking_at_decided_approvals_reads_one_event_for_each(store_kind: StoreKind) {
     const COUNT: usize = 20;
     let calls = (0..COUNT).map(|number| Reply::call(&format!("c{number}"), "count", json!({"by": number})));
-    let stage = Plan::new(kept, calls.chain([Reply::text("Done.")])).build().await;
-    let client = &stage.client;
+    let test_server = TestPlan::new(store_kind, calls.chain([Reply::text("Done.")])).build().await;
+    let client = &test_server.client;
     let run = client.begin_run("count").await;
     for number in 0..COUNT {
         let held =
@@ -114,10 +114,10 @@ async fn looking_at_decided_approvals_reads_one_event_for_each(kept: Kept) {
         client.post(&path, edited).await.ok(200);
     }
     client.run_reaches(&run, "completed").await;
-    let before = Notes::count(&stage.notes.events_read);
+    let before = StoreProbe::count(&test_server.probe.events_read);
     let path = format!("/v1/approvals?status=approved&run_id={run}&limit=1000");
     let listed = client.get(&path).await.ok(200);
-    let read = Notes::count(&stage.notes.events_read) - before;
+    let read = StoreProbe::count(&test_server.probe.events_read) - before;
     // With room for a stream that is on its way out. A log of this run has some ten events for each.
     assert!(read <= 2 * COUNT, "{read} events were read");
     let approvals = listed["approvals"].as_array().unwrap();
@@ -133,12 +133,12 @@ async fn looking_at_decided_approvals_reads_one_event_for_each(kept: Kept) {
     }
 }
 
-async fn the_arguments_of_a_question_are_found_where_they_stand(kept: Kept) {
+async fn the_arguments_of_a_question_are_read_from_the_log(store_kind: StoreKind) {
     let ask = |number: usize| {
         Reply::call(&format!("q{number}"), "ask_user", json!({"question": number.to_string()}))
     };
-    let stage = Plan::new(kept, [ask(0), ask(1), ask(2), Reply::text("Done.")]).build().await;
-    let client = &stage.client;
+    let test_server = TestPlan::new(store_kind, [ask(0), ask(1), ask(2), Reply::text("Done.")]).build().await;
+    let client = &test_server.client;
     let run = client.begin_run("ask").await;
     for number in 0..3 {
         let held =

@@ -8,47 +8,47 @@
 )]
 
 mod addressing;
-mod answers;
 mod bounds;
 mod callbacks;
+mod capacity;
 mod changed_tools;
 mod client;
 mod client_tools;
+mod concurrency;
 mod connections;
 mod contract;
-mod crowds;
 mod decisions;
+mod deferred_decisions;
 mod document;
-mod doors;
 mod draining;
 mod endings;
 mod error_pages;
 mod fuzz;
 mod grants;
-mod heard_later;
+mod half_sent;
 mod in_doubt;
 mod json_texts;
 mod keys;
 mod limits;
 mod lists;
 mod metrics;
-mod neighbours;
 mod open_mode;
+mod origins;
 mod outputs;
-mod places;
 #[path = "../../../stores/tests/postgres/server.rs"]
 #[allow(dead_code, reason = "stories need little of what the store's own tests need")]
 mod postgres_server;
+mod probe_store;
 mod questions;
-mod raw;
 mod records;
+mod response_budget;
 mod roles;
 mod rotation;
 mod scopes;
 mod senders;
-mod stage;
 mod stories;
 mod streams;
 mod strictness;
+mod tenant_isolation;
+mod test_server;
 mod thread_races;
-mod watched_store;

@@ -7,103 +7,103 @@ use holdpoint_http::Limits;
 use models::scripted::Reply;
 use serde_json::json;
 
-use crate::stage::{Kept, Plan, Stage, on_both_stores};
+use crate::test_server::{StoreKind, TestPlan, TestServer, on_both_stores};
 
 on_both_stores! {
-    every_number_moves_with_what_it_counts;
+    every_metric_moves_with_what_it_counts;
     a_count_of_the_runs_is_kept_for_a_while;
-    every_number_has_a_line_in_the_documentation;
+    every_metric_has_a_line_in_the_documentation;
 }
 
 /// A run that blocks in one call and holds another. It hears decisions when nothing executes.
-async fn busy(stage: &Stage) -> (String, String) {
-    let client = &stage.client;
+async fn busy(test_server: &TestServer) -> (String, String) {
+    let client = &test_server.client;
     client.post("/v1/threads", json!({"id": "busy"})).await.ok(201);
     let body = json!({"agent": "assistant", "text": "go", "policy": {"decisions": "at_boundary"}});
     let posted = client.post("/v1/threads/busy/messages", body).await.ok(202);
     let run = posted["run_id"].as_str().expect("an id").to_owned();
-    stage.begun.notified().await;
+    test_server.begun.notified().await;
     let held = client.run_until(&run, |seen| seen["pending"][0]["approval_id"].is_string()).await;
     (run, held["pending"][0]["approval_id"].as_str().expect("an id").to_owned())
 }
 
-fn plan(kept: Kept) -> Plan {
+fn plan(store_kind: StoreKind) -> TestPlan {
     let calls = Reply::call("c", "count", json!({})).and_call("b", "block", json!({}));
-    let mut plan = Plan::new(kept, [calls, Reply::text("Done.")]);
+    let mut plan = TestPlan::new(store_kind, [calls, Reply::text("Done.")]);
     plan.limits = Limits {
-        census_age_max: Duration::ZERO,
-        decided_time: Duration::from_millis(20),
+        run_counts_age_max: Duration::ZERO,
+        decision_timeout: Duration::from_millis(20),
         ..Limits::default()
     };
     plan
 }
 
-async fn every_number_moves_with_what_it_counts(kept: Kept) {
-    let stage = plan(kept).build().await;
-    let client = &stage.client;
-    let (run, approval) = busy(&stage).await;
-    assert_eq!(stage.number("holdpoint_runs{status=\"running\"}").await, 1.0);
-    assert_eq!(stage.number("holdpoint_runs_in_memory").await, 1.0);
-    assert_eq!(stage.number("holdpoint_inbox_items").await, 0.0);
+async fn every_metric_moves_with_what_it_counts(store_kind: StoreKind) {
+    let test_server = plan(store_kind).build().await;
+    let client = &test_server.client;
+    let (run, approval) = busy(&test_server).await;
+    assert_eq!(test_server.number("holdpoint_runs{status=\"running\"}").await, 1.0);
+    assert_eq!(test_server.number("holdpoint_runs_in_memory").await, 1.0);
+    assert_eq!(test_server.number("holdpoint_inbox_items").await, 0.0);
     let stream = client.stream(&format!("/v1/runs/{run}/events"), &[]).await;
-    assert_eq!(stage.number("holdpoint_open_streams").await, 1.0);
+    assert_eq!(test_server.number("holdpoint_open_streams").await, 1.0);
     drop(stream);
 
     // Accepted, and not heard while the other call executes.
     client.post_nothing(&format!("/v1/approvals/{approval}/approve")).await.ok(200);
-    assert_eq!(stage.number("holdpoint_inbox_items").await, 1.0);
-    assert_eq!(stage.number("holdpoint_approved_not_started").await, 1.0);
-    assert_eq!(stage.number("holdpoint_decision_to_start_seconds_count").await, 0.0);
+    assert_eq!(test_server.number("holdpoint_inbox_items").await, 1.0);
+    assert_eq!(test_server.number("holdpoint_approved_not_started").await, 1.0);
+    assert_eq!(test_server.number("holdpoint_decision_to_start_seconds_count").await, 0.0);
 
-    stage.gate.notify_one();
+    test_server.gate.notify_one();
     client.run_reaches(&run, "completed").await;
-    assert_eq!(stage.number("holdpoint_approved_not_started").await, 0.0);
-    assert_eq!(stage.number("holdpoint_inbox_items").await, 0.0);
-    assert_eq!(stage.number("holdpoint_runs{status=\"running\"}").await, 0.0);
-    assert_eq!(stage.number("holdpoint_runs_ended_total{status=\"completed\"}").await, 1.0);
-    assert_eq!(stage.number("holdpoint_decision_to_start_seconds_count").await, 1.0);
-    assert_eq!(stage.number("holdpoint_tool_seconds_count{tool=\"count\"}").await, 1.0);
-    assert_eq!(stage.number("holdpoint_tool_seconds_count{tool=\"block\"}").await, 1.0);
-    assert_eq!(stage.number("holdpoint_step_seconds_count").await, 2.0);
-    assert!(stage.number("holdpoint_step_seconds_sum").await > 0.0, "the first waited for a decision");
-    assert_eq!(stage.number("holdpoint_step_seconds_bucket{le=\"+Inf\"}").await, 2.0);
+    assert_eq!(test_server.number("holdpoint_approved_not_started").await, 0.0);
+    assert_eq!(test_server.number("holdpoint_inbox_items").await, 0.0);
+    assert_eq!(test_server.number("holdpoint_runs{status=\"running\"}").await, 0.0);
+    assert_eq!(test_server.number("holdpoint_runs_ended_total{status=\"completed\"}").await, 1.0);
+    assert_eq!(test_server.number("holdpoint_decision_to_start_seconds_count").await, 1.0);
+    assert_eq!(test_server.number("holdpoint_tool_seconds_count{tool=\"count\"}").await, 1.0);
+    assert_eq!(test_server.number("holdpoint_tool_seconds_count{tool=\"block\"}").await, 1.0);
+    assert_eq!(test_server.number("holdpoint_step_seconds_count").await, 2.0);
+    assert!(test_server.number("holdpoint_step_seconds_sum").await > 0.0, "the first waited for a decision");
+    assert_eq!(test_server.number("holdpoint_step_seconds_bucket{le=\"+Inf\"}").await, 2.0);
 
     // The next call that would block finds that it need not.
-    stage.gate.notify_one();
+    test_server.gate.notify_one();
     let (waiting, _) = client.begin_held_run("again").await;
-    assert_eq!(stage.number("holdpoint_runs{status=\"waiting_approval\"}").await, 1.0);
+    assert_eq!(test_server.number("holdpoint_runs{status=\"waiting_approval\"}").await, 1.0);
     client.post_nothing(&format!("/v1/runs/{waiting}/interrupt")).await.ok(202);
     client.run_reaches(&waiting, "interrupted").await;
-    assert_eq!(stage.number("holdpoint_runs_ended_total{status=\"interrupted\"}").await, 1.0);
+    assert_eq!(test_server.number("holdpoint_runs_ended_total{status=\"interrupted\"}").await, 1.0);
 
-    assert!(stage.number("holdpoint_store_commits_total").await >= 5.0);
-    if kept == Kept::OnSqlite {
-        let commits = stage.number("holdpoint_store_commits_total").await;
-        assert_eq!(stage.number("holdpoint_store_batch_commits_sum").await, commits);
-        assert!(stage.number("holdpoint_store_bytes_total").await > 0.0);
-        let syncs = stage.number("holdpoint_store_syncs_total").await;
-        assert_eq!(stage.number("holdpoint_store_sync_seconds_count").await, syncs);
-        assert!(stage.number("holdpoint_store_sync_seconds_sum").await > 0.0);
+    assert!(test_server.number("holdpoint_store_commits_total").await >= 5.0);
+    if store_kind == StoreKind::Sqlite {
+        let commits = test_server.number("holdpoint_store_commits_total").await;
+        assert_eq!(test_server.number("holdpoint_store_batch_commits_sum").await, commits);
+        assert!(test_server.number("holdpoint_store_bytes_total").await > 0.0);
+        let syncs = test_server.number("holdpoint_store_syncs_total").await;
+        assert_eq!(test_server.number("holdpoint_store_sync_seconds_count").await, syncs);
+        assert!(test_server.number("holdpoint_store_sync_seconds_sum").await > 0.0);
     }
 }
 
-async fn a_count_of_the_runs_is_kept_for_a_while(kept: Kept) {
-    let mut plan = Plan::one_write(kept);
-    plan.limits.census_age_max = Duration::from_secs(3_600);
-    let stage = plan.build().await;
+async fn a_count_of_the_runs_is_kept_for_a_while(store_kind: StoreKind) {
+    let mut plan = TestPlan::one_write(store_kind);
+    plan.limits.run_counts_age_max = Duration::from_secs(3_600);
+    let test_server = plan.build().await;
     let waiting = "holdpoint_runs{status=\"waiting_approval\"}";
-    assert_eq!(stage.number(waiting).await, 0.0);
-    stage.client.begin_held_run("write it").await;
-    assert_eq!(stage.number(waiting).await, 0.0, "the last count is not that old");
+    assert_eq!(test_server.number(waiting).await, 0.0);
+    test_server.client.begin_held_run("write it").await;
+    assert_eq!(test_server.number(waiting).await, 0.0, "the last count is not that old");
 }
 
 /// What is shown and what is written down are the same names.
-async fn every_number_has_a_line_in_the_documentation(kept: Kept) {
-    let stage = Plan::one_write(kept).build().await;
-    let (_, approval) = stage.client.begin_held_run("write it").await;
-    stage.client.post_nothing(&format!("/v1/approvals/{approval}/approve")).await.ok(200);
-    stage.client.get("/v1/runs/none").await.refused(404, "RUN_NOT_FOUND");
-    let shown = stage.client.get("/metrics").await.text;
+async fn every_metric_has_a_line_in_the_documentation(store_kind: StoreKind) {
+    let test_server = TestPlan::one_write(store_kind).build().await;
+    let (_, approval) = test_server.client.begin_held_run("write it").await;
+    test_server.client.post_nothing(&format!("/v1/approvals/{approval}/approve")).await.ok(200);
+    test_server.client.get("/v1/runs/none").await.refused(404, "RUN_NOT_FOUND");
+    let shown = test_server.client.get("/metrics").await.text;
     let shown: BTreeSet<&str> =
         shown.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).collect();
     let page = include_str!("../../../../docs/operations.md");

@@ -6,16 +6,16 @@ use models::scripted::Reply;
 use serde_json::{Value, json};
 
 use crate::client::{Answer, Client, JSON};
-use crate::stage::{Kept, OPEN_TOKEN, Plan, Stage};
+use crate::test_server::{OPEN_TOKEN, StoreKind, TestPlan, TestServer};
 
 /// A caller without the token, and one that guesses.
-fn strangers(stage: &Stage) -> [Client; 2] {
-    [stage.client.without_token(), stage.client.with_token("0123456789abcdef0123456789abcdef")]
+fn strangers(test_server: &TestServer) -> [Client; 2] {
+    [test_server.client.without_token(), test_server.client.with_token("0123456789abcdef0123456789abcdef")]
 }
 
 /// The refusal of a caller that sent no token, or a wrong one: where the right one is, and what to send.
-fn refusal(stage: &Stage, sent: Option<&str>) -> String {
-    let file = format!("127.0.0.1-{}.token", stage.client.address.port());
+fn refusal(test_server: &TestServer, sent: Option<&str>) -> String {
+    let file = format!("127.0.0.1-{}.token", test_server.client.address.port());
     let place = format!("$XDG_STATE_HOME/holdpoint/{file} (default: ~/.local/state/holdpoint/{file})");
     match sent {
         None => format!(
@@ -31,17 +31,17 @@ fn refusal(stage: &Stage, sent: Option<&str>) -> String {
 }
 
 #[track_caller]
-fn needs_token(answer: Answer, stage: &Stage, caller: &Client) {
+fn needs_token(answer: Answer, test_server: &TestServer, caller: &Client) {
     assert_eq!(answer.headers["www-authenticate"], "Bearer");
-    assert_eq!(answer.json()["error"]["message"], json!(refusal(stage, caller.token.as_deref())));
+    assert_eq!(answer.json()["error"]["message"], json!(refusal(test_server, caller.token.as_deref())));
     answer.refused(401, "UNAUTHORIZED");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_agent_that_reaches_the_server_cannot_approve_its_own_call() {
-    let stage = Plan::one_write(Kept::InMemory).build().await;
-    let (run, _) = stage.client.begin_held_run("write it").await;
-    for agent in strangers(&stage) {
+    let test_server = TestPlan::one_write(StoreKind::Memory).build().await;
+    let (run, _) = test_server.client.begin_held_run("write it").await;
+    for agent in strangers(&test_server) {
         // All that a tool needs which fetches addresses: it lists what is held, and posts.
         let listed = agent.get("/v1/approvals").await.ok(200);
         let held = &listed["approvals"][0];
@@ -49,57 +49,61 @@ async fn an_agent_that_reaches_the_server_cannot_approve_its_own_call() {
         for verb in ["approve", "reject"] {
             needs_token(
                 agent.post_nothing(&format!("/v1/approvals/{approval}/{verb}")).await,
-                &stage,
+                &test_server,
                 &agent,
             );
         }
         needs_token(
             agent.post(&format!("/v1/approvals/{approval}/answer"), json!({"result": true})).await,
-            &stage,
+            &test_server,
             &agent,
         );
         for action in ["resume", "cancel"] {
             let decisions = json!({"decisions": [{"call_id": call, "action": action}]});
             let judged = agent.post(&format!("/v1/runs/{run}/decisions"), decisions).await.ok(200);
             assert_eq!(judged["results"][0]["outcome"], "forbidden", "{judged}");
-            let expected = refusal(&stage, agent.token.as_deref());
+            let expected = refusal(&test_server, agent.token.as_deref());
             assert_eq!(judged["results"][0]["message"], json!(expected));
         }
         let thread = held["thread_id"].as_str().unwrap();
         for enabled in [true, false] {
             let path = format!("/v1/threads/{thread}/auto-approve");
-            needs_token(agent.post(&path, json!({"enabled": enabled})).await, &stage, &agent);
+            needs_token(agent.post(&path, json!({"enabled": enabled})).await, &test_server, &agent);
         }
-        needs_token(agent.delete(&format!("/v1/threads/{thread}")).await, &stage, &agent);
-        needs_token(agent.post_nothing("/v1/admin/reload").await, &stage, &agent);
+        needs_token(agent.delete(&format!("/v1/threads/{thread}")).await, &test_server, &agent);
+        needs_token(agent.post_nothing("/v1/admin/reload").await, &test_server, &agent);
     }
-    assert_eq!(stage.client.run_reaches(&run, "waiting_approval").await["pending"][0]["kind"], "approval");
-    assert_eq!(stage.note(), None, "nothing was written");
-    let held = stage.client.get("/v1/approvals").await.ok(200);
+    assert_eq!(
+        test_server.client.run_reaches(&run, "waiting_approval").await["pending"][0]["kind"],
+        "approval"
+    );
+    assert_eq!(test_server.note(), None, "nothing was written");
+    let held = test_server.client.get("/v1/approvals").await.ok(200);
     let path = format!("/v1/approvals/{}/approve", held["approvals"][0]["id"].as_str().unwrap());
-    assert_eq!(stage.client.post_nothing(&path).await.ok(200)["decided_by"], "anonymous");
-    stage.client.run_reaches(&run, "completed").await;
-    assert_eq!(stage.note().as_deref(), Some("written"));
+    assert_eq!(test_server.client.post_nothing(&path).await.ok(200)["decided_by"], "anonymous");
+    test_server.client.run_reaches(&run, "completed").await;
+    assert_eq!(test_server.note().as_deref(), Some("written"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_the_token_a_message_may_tighten_and_never_loosen() {
-    let stage = Plan::one_write(Kept::InMemory).build().await;
-    for agent in strangers(&stage) {
+    let test_server = TestPlan::one_write(StoreKind::Memory).build().await;
+    for agent in strangers(&test_server) {
         let thread = agent.post("/v1/threads", json!({})).await.ok(201)["id"].as_str().unwrap().to_owned();
         let path = format!("/v1/threads/{thread}/messages");
         for loose in [json!({"auto_approve": true}), json!({"policy": {"approval": "never"}})] {
-            needs_token(agent.post(&path, message(&loose)).await, &stage, &agent);
+            needs_token(agent.post(&path, message(&loose)).await, &test_server, &agent);
         }
         assert_eq!(agent.get(&format!("/v1/runs?thread_id={thread}")).await.ok(200)["runs"], json!([]));
         let tight = json!({"policy": {"approval": "all_tools"}});
         let posted = agent.post(&path, message(&tight)).await.ok(202);
         agent.run_reaches(posted["run_id"].as_str().unwrap(), "waiting_approval").await;
     }
-    let thread = stage.client.post("/v1/threads", json!({})).await.ok(201)["id"].as_str().unwrap().to_owned();
+    let thread =
+        test_server.client.post("/v1/threads", json!({})).await.ok(201)["id"].as_str().unwrap().to_owned();
     let loose = message(&json!({"auto_approve": true}));
-    let posted = stage.client.post(&format!("/v1/threads/{thread}/messages"), loose).await.ok(202);
-    stage.client.run_reaches(posted["run_id"].as_str().unwrap(), "completed").await;
+    let posted = test_server.client.post(&format!("/v1/threads/{thread}/messages"), loose).await.ok(202);
+    test_server.client.run_reaches(posted["run_id"].as_str().unwrap(), "completed").await;
 }
 
 fn message(more: &Value) -> Value {
@@ -111,8 +115,8 @@ fn message(more: &Value) -> Value {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reading_posting_interrupting_and_the_answers_of_a_front_end_need_no_token() {
     let ask = Reply::call("q", "ask_user", json!({"question": "Sure?"}));
-    let stage = Plan::new(Kept::InMemory, [ask, Reply::text("Done.")]).build().await;
-    for caller in strangers(&stage) {
+    let test_server = TestPlan::new(StoreKind::Memory, [ask, Reply::text("Done.")]).build().await;
+    for caller in strangers(&test_server) {
         let (run, approval) = caller.begin_held_run("ask").await;
         let reads = ["/v1/approvals", "/v1/runs", "/v1/threads", "/v1/agents", "/metrics", "/openapi.json"];
         for path in reads.map(str::to_owned).into_iter().chain([
@@ -133,8 +137,8 @@ async fn reading_posting_interrupting_and_the_answers_of_a_front_end_need_no_tok
 
     let pick = Reply::call("p", "pick", json!({}));
     let later = Reply::call("l", "later", json!({}));
-    let stage = Plan::new(Kept::InMemory, [pick, later, Reply::text("Done.")]).build().await;
-    for caller in strangers(&stage) {
+    let test_server = TestPlan::new(StoreKind::Memory, [pick, later, Reply::text("Done.")]).build().await;
+    for caller in strangers(&test_server) {
         let thread = caller.post("/v1/threads", json!({})).await.ok(201)["id"].as_str().unwrap().to_owned();
         let tools = json!([{"name": "pick", "description": "Picks", "parameters": {"type": "object"}}]);
         let body = message(&json!({"tools": tools}));
@@ -155,39 +159,39 @@ async fn reading_posting_interrupting_and_the_answers_of_a_front_end_need_no_tok
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_call_in_doubt_is_settled_with_the_token_only() {
     let lost = Reply::call("l", "later", json!({"answer": "lost"}));
-    let stage = Plan::new(Kept::InMemory, [lost, Reply::text("Done.")]).build().await;
-    let (run, approval) = stage.client.begin_held_run("lose it").await;
+    let test_server = TestPlan::new(StoreKind::Memory, [lost, Reply::text("Done.")]).build().await;
+    let (run, approval) = test_server.client.begin_held_run("lose it").await;
     let path = format!("/v1/approvals/{approval}/answer");
-    for caller in strangers(&stage) {
+    for caller in strangers(&test_server) {
         for answer in [json!({"choice": "retry"}), json!({"choice": "give_up"}), json!({"result": 1})] {
-            needs_token(caller.post(&path, answer).await, &stage, &caller);
+            needs_token(caller.post(&path, answer).await, &test_server, &caller);
         }
         let decisions =
             json!({"decisions": [{"call_id": "l", "action": "cancel", "suspension_id": approval}]});
         let judged = caller.post(&format!("/v1/runs/{run}/decisions"), decisions).await.ok(200);
         assert_eq!(judged["results"][0]["outcome"], "forbidden", "{judged}");
     }
-    stage.client.post(&path, json!({"choice": "give_up"})).await.ok(200);
-    stage.client.run_reaches(&run, "completed").await;
+    test_server.client.post(&path, json!({"choice": "give_up"})).await.ok(200);
+    test_server.client.run_reaches(&run, "completed").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_web_page_with_the_token_is_still_refused() {
-    let stage = Plan::one_write(Kept::InMemory).build().await;
-    let (_, approval) = stage.client.begin_held_run("write it").await;
+    let test_server = TestPlan::one_write(StoreKind::Memory).build().await;
+    let (_, approval) = test_server.client.begin_held_run("write it").await;
     let headers = [JSON, ("origin", "https://evil.example")];
     let path = format!("/v1/approvals/{approval}/approve");
-    let answer = stage.client.send(Method::POST, &path, &headers, Some("{}".to_owned())).await;
+    let answer = test_server.client.send(Method::POST, &path, &headers, Some("{}".to_owned())).await;
     answer.refused(403, "ORIGIN_REFUSED");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_token_in_another_form_is_a_wrong_token_and_not_a_missing_one() {
-    let stage = Plan::one_write(Kept::InMemory).build().await;
-    let stranger = stage.client.without_token();
+    let test_server = TestPlan::one_write(StoreKind::Memory).build().await;
+    let stranger = test_server.client.without_token();
     for sent in [OPEN_TOKEN.to_owned(), format!("Basic {OPEN_TOKEN}"), "Bearer ".to_owned()] {
         let headers = [("authorization", sent.as_str())];
         let answer = stranger.send(Method::POST, "/v1/admin/reload", &headers, None).await;
-        needs_token(answer, &stage, &stranger.with_token(&sent));
+        needs_token(answer, &test_server, &stranger.with_token(&sent));
     }
 }

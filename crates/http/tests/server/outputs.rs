@@ -5,7 +5,7 @@ use models::scripted::Reply;
 use serde_json::{Map, Value, json};
 
 use crate::client::Client;
-use crate::stage::{Kept, Plan, on_both_stores};
+use crate::test_server::{StoreKind, TestPlan, on_both_stores};
 
 on_both_stores! {
     the_output_is_on_the_run_and_in_its_last_event;
@@ -29,17 +29,21 @@ fn message() -> Value {
     json!({"agent": "assistant", "text": "How much?", "output_schema": schema()})
 }
 
-async fn the_output_is_on_the_run_and_in_its_last_event(kept: Kept) {
-    let stage = Plan::new(kept, [Reply::text("Twelve."), Reply::text("{\"total\": 12}")]).build().await;
-    let client = &stage.client;
+async fn the_output_is_on_the_run_and_in_its_last_event(store_kind: StoreKind) {
+    let test_server =
+        TestPlan::new(store_kind, [Reply::text("Twelve."), Reply::text("{\"total\": 12}")]).build().await;
+    let client = &test_server.client;
     let run = posted(client, message()).await;
     let ended = client.run_reaches(&run, "completed").await;
     assert_eq!((&ended["output"], &ended["step"]), (&json!({"total": 12}), &json!(2)));
     let log = client.log(&run).await;
     let last = log.last().expect("an end");
     assert_eq!((&last["type"], &last["payload"]["output"]), (&json!("run.completed"), &json!({"total": 12})));
-    let notes: Vec<&Value> =
-        log.iter().map(|event| &event["payload"]["message"]).filter(|told| told["role"] == "note").collect();
+    let notes: Vec<&Value> = log
+        .iter()
+        .map(|event| &event["payload"]["message"])
+        .filter(|message| message["role"] == "note")
+        .collect();
     let text = notes[0]["content"].as_str().expect("a text");
     assert!(text.starts_with("Your last answer is not the output that is wanted: it is not JSON"), "{text}");
     assert_eq!((notes.len(), &notes[0]["call_id"]), (1, &Value::Null));
@@ -54,10 +58,11 @@ async fn the_output_is_on_the_run_and_in_its_last_event(kept: Kept) {
     assert_eq!(transcript["messages"][2], json!({"role": "note", "content": text}));
 }
 
-async fn a_run_without_the_output_that_was_wanted_fails_with_a_code_of_its_own(kept: Kept) {
-    let stage = Plan::new(kept, [Reply::text("Twelve."), Reply::text("{\"sum\": 12}")]).build().await;
-    let run = posted(&stage.client, message()).await;
-    let failed = stage.client.run_reaches(&run, "failed").await;
+async fn a_run_without_the_output_that_was_wanted_fails_with_a_code_of_its_own(store_kind: StoreKind) {
+    let test_server =
+        TestPlan::new(store_kind, [Reply::text("Twelve."), Reply::text("{\"sum\": 12}")]).build().await;
+    let run = posted(&test_server.client, message()).await;
+    let failed = test_server.client.run_reaches(&run, "failed").await;
     assert_eq!(failed["error"]["code"], "OUTPUT_INVALID");
     let why = failed["error"]["message"].as_str().expect("a text");
     assert!(why.contains("\"total\" is a required property"), "{why}");
@@ -68,18 +73,18 @@ fn wanting_a_name(agent: Agent) -> Agent {
     agent.output_schema(json!({"type": "object", "required": ["name"]}))
 }
 
-async fn an_agent_wants_an_output_unless_the_message_wants_another(kept: Kept) {
+async fn an_agent_wants_an_output_unless_the_message_wants_another(store_kind: StoreKind) {
     let replies = [Reply::text("{\"name\": \"ann\"}"), Reply::text("{\"total\": 12}")];
-    let stage = Plan { change: wanting_a_name, ..Plan::new(kept, replies) }.build().await;
-    let own = posted(&stage.client, json!({"agent": "assistant", "text": "Who?"})).await;
-    assert_eq!(stage.client.run_reaches(&own, "completed").await["output"], json!({"name": "ann"}));
-    let other = posted(&stage.client, message()).await;
-    assert_eq!(stage.client.run_reaches(&other, "completed").await["output"], json!({"total": 12}));
+    let test_server = TestPlan { change: wanting_a_name, ..TestPlan::new(store_kind, replies) }.build().await;
+    let own = posted(&test_server.client, json!({"agent": "assistant", "text": "Who?"})).await;
+    assert_eq!(test_server.client.run_reaches(&own, "completed").await["output"], json!({"name": "ann"}));
+    let other = posted(&test_server.client, message()).await;
+    assert_eq!(test_server.client.run_reaches(&other, "completed").await["output"], json!({"total": 12}));
 }
 
-async fn a_schema_that_is_none_is_refused_with_its_field(kept: Kept) {
-    let stage = Plan::new(kept, [Reply::text("{}")]).build().await;
-    let client = &stage.client;
+async fn a_schema_that_is_none_is_refused_with_its_field(store_kind: StoreKind) {
+    let test_server = TestPlan::new(store_kind, [Reply::text("{}")]).build().await;
+    let client = &test_server.client;
     client.post("/v1/threads", json!({"id": "t"})).await.ok(201);
     let large = json!({"description": "x".repeat(70_000)});
     let level = |number: u32| {
@@ -102,16 +107,19 @@ fn short_of_memory(agent: Agent) -> Agent {
     agent.trim(Trim { messages_max: Some(2), chars_max: None })
 }
 
-async fn a_transcript_is_shortened_as_the_model_sees_it(kept: Kept) {
-    let stage = Plan { change: short_of_memory, ..Plan::new(kept, [Reply::text("Yes.")]) }.build().await;
-    let client = &stage.client;
+async fn a_transcript_is_shortened_as_the_model_sees_it(store_kind: StoreKind) {
+    let test_server =
+        TestPlan { change: short_of_memory, ..TestPlan::new(store_kind, [Reply::text("Yes.")]) }
+            .build()
+            .await;
+    let client = &test_server.client;
     let mut run = String::new();
     for text in ["one", "two", "three"] {
         run = posted(client, json!({"agent": "assistant", "text": text})).await;
         client.run_reaches(&run, "completed").await;
     }
     let transcript = client.get(&format!("/v1/runs/{run}/transcript")).await.ok(200);
-    let told: Vec<(&Value, &Value)> = transcript["messages"]
+    let shown: Vec<(&Value, &Value)> = transcript["messages"]
         .as_array()
         .expect("a list")
         .iter()
@@ -120,5 +128,5 @@ async fn a_transcript_is_shortened_as_the_model_sees_it(kept: Kept) {
     let line = json!("[4 earlier messages left out]");
     let (note, user, assistant) = (json!("note"), json!("user"), json!("assistant"));
     let (three, yes) = (json!("three"), json!("Yes."));
-    assert_eq!(told, [(&note, &line), (&user, &three), (&assistant, &yes)]);
+    assert_eq!(shown, [(&note, &line), (&user, &three), (&assistant, &yes)]);
 }

@@ -7,17 +7,17 @@ use engine::tool::{
 use models::scripted::Reply;
 use serde_json::json;
 
-use crate::stage::{Kept, Plan, on_both_stores};
+use crate::test_server::{StoreKind, TestPlan, on_both_stores};
 
 on_both_stores! {
     a_question_is_answered_and_only_answered;
     b16_no_is_an_answer_to_a_question_whose_schema_takes_it;
 }
 
-async fn a_question_is_answered_and_only_answered(kept: Kept) {
+async fn a_question_is_answered_and_only_answered(store_kind: StoreKind) {
     let ask = Reply::call("q", "ask_user", json!({"question": "Which one?"}));
-    let stage = Plan::new(kept, [ask, Reply::text("Thanks.")]).build().await;
-    let client = &stage.client;
+    let test_server = TestPlan::new(store_kind, [ask, Reply::text("Thanks.")]).build().await;
+    let client = &test_server.client;
     let (run, approval) = client.begin_held_run("ask me").await;
     let path = |verb: &str| format!("/v1/approvals/{approval}/{verb}");
     let shown = client.get(&format!("/v1/approvals/{approval}")).await.ok(200);
@@ -53,11 +53,12 @@ fn with_a_question_that_replays(agent: Agent) -> Agent {
     }))
 }
 
-async fn b16_no_is_an_answer_to_a_question_whose_schema_takes_it(kept: Kept) {
-    let mut plan = Plan::new(kept, [Reply::call("q", "ask_yes_or_no", json!({})), Reply::text("Fine.")]);
+async fn b16_no_is_an_answer_to_a_question_whose_schema_takes_it(store_kind: StoreKind) {
+    let mut plan =
+        TestPlan::new(store_kind, [Reply::call("q", "ask_yes_or_no", json!({})), Reply::text("Fine.")]);
     plan.change = with_a_question_that_replays;
-    let stage = plan.build().await;
-    let client = &stage.client;
+    let test_server = plan.build().await;
+    let client = &test_server.client;
     let (run, approval) = client.begin_held_run("ask me").await;
     let path = format!("/v1/approvals/{approval}/answer");
     client.post(&path, json!({"result": "no"})).await.refused(422, "INVALID_ARGUMENTS");

@@ -7,7 +7,7 @@ use engine::plugin::{Action, FunctionPlugin, Phase};
 use serde_json::{Value, json};
 
 use crate::client::{Client, kinds};
-use crate::stage::{Kept, Plan, Stage, on_all_stores};
+use crate::test_server::{StoreKind, TestPlan, TestServer, on_all_stores};
 use models::scripted::Reply;
 
 on_all_stores! {
@@ -29,9 +29,9 @@ async fn is_recorded(client: &Client, run: &str, status: &str, done_reason: Valu
     assert_eq!(record(client, run).await, expected);
 }
 
-async fn a11_the_record_of_a_run_says_how_it_ended_and_when_it_changed_last(kept: Kept) {
-    let stage = Plan::one_write(kept).build().await;
-    let client = &stage.client;
+async fn a11_the_record_of_a_run_says_how_it_ended_and_when_it_changed_last(store_kind: StoreKind) {
+    let test_server = TestPlan::one_write(store_kind).build().await;
+    let client = &test_server.client;
     let (natural, approval) = client.begin_held_run("write it").await;
     is_recorded(client, &natural, "waiting", Value::Null).await;
     client.post_nothing(&format!("/v1/approvals/{approval}/approve")).await.ok(200);
@@ -47,22 +47,22 @@ async fn a11_the_record_of_a_run_says_how_it_ended_and_when_it_changed_last(kept
     is_recorded(client, &cancelled, "done", json!("cancelled")).await;
 
     let one_round = [Reply::call("e", "echo", json!({})), Reply::text("Done.")];
-    let mut plan = Plan::new(kept, one_round.clone());
+    let mut plan = TestPlan::new(store_kind, one_round.clone());
     plan.change = |agent: Agent| agent.stop_when([StopCondition::MaxRounds { rounds: 1 }]);
     ends_as(plan, "completed", "stopped:max_rounds").await;
-    let mut plan = Plan::new(kept, one_round);
+    let mut plan = TestPlan::new(store_kind, one_round);
     plan.change = |agent: Agent| {
         agent.plugin(FunctionPlugin::new("budget", [Phase::StepEnd], |_| async { Ok(vec![Action::End]) }))
     };
     ends_as(plan, "completed", "behavior_requested").await;
-    ends_as(Plan::new(kept, [Reply::error(401, "no such key")]), "failed", "error").await;
+    ends_as(TestPlan::new(store_kind, [Reply::error(401, "no such key")]), "failed", "error").await;
 }
 
-async fn ends_as(plan: Plan, status: &str, done_reason: &str) {
-    let stage = plan.build().await;
-    let run = stage.client.begin_run("go").await;
-    stage.client.run_reaches(&run, status).await;
-    is_recorded(&stage.client, &run, "done", json!(done_reason)).await;
+async fn ends_as(plan: TestPlan, status: &str, done_reason: &str) {
+    let test_server = plan.build().await;
+    let run = test_server.client.begin_run("go").await;
+    test_server.client.run_reaches(&run, status).await;
+    is_recorded(&test_server.client, &run, "done", json!(done_reason)).await;
 }
 
 fn two_writes() -> Reply {
@@ -73,9 +73,9 @@ async fn calls(client: &Client, run: &str) -> Value {
     client.get(&format!("/v1/runs/{run}/calls")).await.ok(200)["calls"].clone()
 }
 
-async fn a25_the_record_of_a_call_holds_its_arguments_its_opening_and_its_decision(kept: Kept) {
-    let stage = Plan::new(kept, [two_writes(), Reply::text("Done.")]).build().await;
-    let client = &stage.client;
+async fn a25_the_record_of_a_call_holds_its_arguments_its_opening_and_its_decision(store_kind: StoreKind) {
+    let test_server = TestPlan::new(store_kind, [two_writes(), Reply::text("Done.")]).build().await;
+    let client = &test_server.client;
     let run = client.begin_run("go").await;
     let seen = client.run_until(&run, |seen| seen["pending"].as_array().unwrap().len() == 2).await;
     let held = calls(client, &run).await;
@@ -113,10 +113,10 @@ async fn a25_the_record_of_a_call_holds_its_arguments_its_opening_and_its_decisi
     }
 }
 
-async fn b9_each_event_of_a_calls_family_is_streamed_once_with_its_payload(kept: Kept) {
+async fn b9_each_event_of_a_calls_family_is_streamed_once_with_its_payload(store_kind: StoreKind) {
     let calls = two_writes().and_call("c", "nowhere", json!({}));
-    let stage = Plan::new(kept, [calls, Reply::text("Done.")]).build().await;
-    let client = &stage.client;
+    let test_server = TestPlan::new(store_kind, [calls, Reply::text("Done.")]).build().await;
+    let client = &test_server.client;
     let run = client.begin_run("go").await;
     let stream = client.stream(&format!("/v1/runs/{run}/events"), &[]).await;
     let seen = client.run_until(&run, |seen| seen["pending"].as_array().unwrap().len() == 2).await;
@@ -146,11 +146,11 @@ async fn b9_each_event_of_a_calls_family_is_streamed_once_with_its_payload(kept:
         ("b", &["tool.requested", "tool.approval_requested", "tool.denied"]),
         ("c", &["tool.requested", "tool.execution_failed"]),
     ] {
-        let told = of_call(&frames, call);
-        assert_eq!(told, of_call(&log, call), "one frame for each event, with its payload");
-        let told: Vec<Value> = told.into_iter().filter(|event| event["type"] != "message.added").collect();
-        assert_eq!(kinds(&told), family, "{call}");
-        for event in &told {
+        let sent = of_call(&frames, call);
+        assert_eq!(sent, of_call(&log, call), "one frame for each event, with its payload");
+        let sent: Vec<Value> = sent.into_iter().filter(|event| event["type"] != "message.added").collect();
+        assert_eq!(kinds(&sent), family, "{call}");
+        for event in &sent {
             let payload = &event["payload"];
             let carried: &[&str] = match event["type"].as_str().unwrap() {
                 "tool.requested" => &["tool", "arguments"],
@@ -169,8 +169,8 @@ async fn b9_each_event_of_a_calls_family_is_streamed_once_with_its_payload(kept:
 }
 
 /// The calls that are held, as each list shows them; every list says the same.
-async fn held(stage: &Stage, run: &str) -> BTreeSet<String> {
-    let client = &stage.client;
+async fn held(test_server: &TestServer, run: &str) -> BTreeSet<String> {
+    let client = &test_server.client;
     let ids = |list: &Value, field: &str| -> BTreeSet<String> {
         list.as_array().unwrap().iter().map(|entry| entry[field].as_str().unwrap().to_owned()).collect()
     };
@@ -186,36 +186,38 @@ async fn held(stage: &Stage, run: &str) -> BTreeSet<String> {
     pending
 }
 
-async fn b12_b21_a_held_call_stays_listed_until_it_is_decided_whatever_happens_to_the_others(kept: Kept) {
+async fn b12_b21_a_held_call_stays_listed_until_it_is_decided_whatever_happens_to_the_others(
+    store_kind: StoreKind,
+) {
     let calls = two_writes().and_call("c", "block", json!({}));
-    let stage = Plan::new(kept, [calls, Reply::text("Done.")]).build().await;
-    let client = &stage.client;
+    let test_server = TestPlan::new(store_kind, [calls, Reply::text("Done.")]).build().await;
+    let client = &test_server.client;
     let run = client.begin_run("go").await;
-    stage.begun.notified().await;
+    test_server.begun.notified().await;
     let seen = client.run_until(&run, |seen| seen["pending"].as_array().unwrap().len() == 2).await;
     let set = |ids: &[&str]| ids.iter().map(|id| (*id).to_owned()).collect::<BTreeSet<_>>();
     let path = |place: usize, verb: &str| {
         format!("/v1/approvals/{}/{verb}", seen["pending"][place]["approval_id"].as_str().unwrap())
     };
     let mut stream = client.stream("/v1/approvals/stream", &[]).await;
-    let mut told = async |call: &str, status: &str| {
+    let mut expect_change = async |call: &str, status: &str| {
         let frame = stream.next().await.expect("it stays open").data;
         assert_eq!((&frame["call_id"], &frame["status"]), (&json!(call), &json!(status)));
     };
-    told("a", "pending").await;
-    told("b", "pending").await;
-    assert_eq!(held(&stage, &run).await, set(&["a", "b"]));
+    expect_change("a", "pending").await;
+    expect_change("b", "pending").await;
+    assert_eq!(held(&test_server, &run).await, set(&["a", "b"]));
     // Another call ends, and the run changes its status.
-    stage.gate.notify_one();
+    test_server.gate.notify_one();
     client.run_reaches(&run, "waiting_approval").await;
-    assert_eq!(held(&stage, &run).await, set(&["a", "b"]));
+    assert_eq!(held(&test_server, &run).await, set(&["a", "b"]));
     // One of the two is decided and runs to its end.
     client.post_nothing(&path(1, "approve")).await.ok(200);
-    told("b", "approved").await;
+    expect_change("b", "approved").await;
     client.run_until(&run, |seen| seen["status"] == "waiting_approval").await;
-    assert_eq!((held(&stage, &run).await, stage.count()), (set(&["a"]), 1));
+    assert_eq!((held(&test_server, &run).await, test_server.count()), (set(&["a"]), 1));
     client.post(&path(0, "reject"), json!({"then": "continue"})).await.ok(200);
-    told("a", "rejected").await;
+    expect_change("a", "rejected").await;
     client.run_reaches(&run, "completed").await;
-    assert_eq!(held(&stage, &run).await, set(&[]));
+    assert_eq!(held(&test_server, &run).await, set(&[]));
 }

@@ -8,7 +8,7 @@ use models::scripted::Reply;
 use serde_json::{Value, json};
 
 use crate::client::{Answer, Client, JSON};
-use crate::stage::{Kept, Plan, Stage};
+use crate::test_server::{StoreKind, TestPlan, TestServer};
 
 pub(crate) const KEYS: [(&str, &str, &[Role]); 7] = [
     ("runner", "acme", &[Role::Run]),
@@ -49,9 +49,9 @@ pub(crate) fn operations() -> Vec<Operation> {
     all
 }
 
-fn one_question() -> Plan {
+fn one_question() -> TestPlan {
     let ask = Reply::call("q", "ask_user", json!({"question": "Sure?"}));
-    Plan::new(Kept::InMemory, [ask, Reply::text("Done.")])
+    TestPlan::new(StoreKind::Memory, [ask, Reply::text("Done.")])
 }
 
 /// A thread with a held run, of the tenant `acme`.
@@ -61,8 +61,8 @@ pub(crate) struct Things {
     pub(crate) approval: String,
 }
 
-pub(crate) async fn things(stage: &Stage) -> Things {
-    let admin = stage.as_key("admin");
+pub(crate) async fn things(test_server: &TestServer) -> Things {
+    let admin = test_server.as_key("admin");
     let (run, approval) = admin.begin_held_run("write it").await;
     let thread =
         admin.get(&format!("/v1/runs/{run}")).await.ok(200)["thread_id"].as_str().unwrap().to_owned();
@@ -108,12 +108,12 @@ async fn d40_each_key_reaches_what_its_roles_and_its_tenant_allow_and_nothing_el
         let plan = if operation.path.ends_with("/answer") {
             one_question()
         } else {
-            Plan::one_write(Kept::InMemory)
+            TestPlan::one_write(StoreKind::Memory)
         };
-        let stage = plan.with_keys(&KEYS).build().await;
-        let things = things(&stage).await;
+        let test_server = plan.with_keys(&KEYS).build().await;
+        let things = things(&test_server).await;
         let line = format!("{} {}", operation.method, operation.path);
-        for unknown in [stage.client.clone(), stage.client.with_token("guessed")] {
+        for unknown in [test_server.client.clone(), test_server.client.with_token("guessed")] {
             let answer = ask(&unknown, operation, &things).await;
             match &operation.roles {
                 None => assert_eq!(answer.status, 200, "{line} needs no key"),
@@ -130,7 +130,7 @@ async fn d40_each_key_reaches_what_its_roles_and_its_tenant_allow_and_nothing_el
             let (_, tenant, held) = KEYS.iter().find(|(key, ..)| *key == name).expect("there is such a key");
             let allowed = roles.is_empty()
                 || held.iter().any(|role| roles.iter().any(|needed| needed == role.as_str()));
-            let answer = ask(&stage.as_key(name), operation, &things).await;
+            let answer = ask(&test_server.as_key(name), operation, &things).await;
             let of_something = operation.path.contains("{id}");
             let met = if !allowed {
                 assert_eq!((answer.status, answer.code().as_str()), (403, "FORBIDDEN"), "{line} as {name}");
@@ -158,33 +158,33 @@ async fn d40_each_key_reaches_what_its_roles_and_its_tenant_allow_and_nothing_el
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_role_is_missing_before_anything_is_looked_up() {
-    let stage = Plan::one_write(Kept::InMemory).with_keys(&KEYS).build().await;
-    let runner = stage.as_key("runner");
+    let test_server = TestPlan::one_write(StoreKind::Memory).with_keys(&KEYS).build().await;
+    let runner = test_server.as_key("runner");
     for id in ["apr_none", "%00"] {
         runner.post_nothing(&format!("/v1/approvals/{id}/approve")).await.refused(403, "FORBIDDEN");
     }
-    let approver = stage.as_key("approver");
+    let approver = test_server.as_key("approver");
     let answer = approver.post("/v1/threads/none/messages", json!({"nonsense": true})).await;
     answer.refused(403, "FORBIDDEN");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_stream_of_approvals_is_the_tenant_s_own() {
-    let stage = Plan::one_write(Kept::InMemory).with_keys(&KEYS).build().await;
-    let mut strange = stage.as_key("stranger").stream("/v1/approvals/stream", &[]).await;
-    let (run, approval) = stage.as_key("admin").begin_held_run("write it").await;
-    stage.as_key("admin").post_nothing(&format!("/v1/runs/{run}/interrupt")).await.ok(202);
-    let (_, own) = stage.as_key("stranger").begin_held_run("write it").await;
+    let test_server = TestPlan::one_write(StoreKind::Memory).with_keys(&KEYS).build().await;
+    let mut strange = test_server.as_key("stranger").stream("/v1/approvals/stream", &[]).await;
+    let (run, approval) = test_server.as_key("admin").begin_held_run("write it").await;
+    test_server.as_key("admin").post_nothing(&format!("/v1/runs/{run}/interrupt")).await.ok(202);
+    let (_, own) = test_server.as_key("stranger").begin_held_run("write it").await;
     let first = strange.next().await.expect("it stays open");
     assert_eq!(first.data["id"], json!(own), "not {approval}");
-    let denied = stage.as_key("runner").get("/v1/approvals/stream").await;
+    let denied = test_server.as_key("runner").get("/v1/approvals/stream").await;
     denied.refused(403, "FORBIDDEN");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_may_not_approve_may_not_loosen() {
-    let stage = Plan::one_write(Kept::InMemory).with_keys(&KEYS).build().await;
-    let (runner, admin) = (stage.as_key("runner"), stage.as_key("admin"));
+async fn a_caller_who_may_not_approve_may_not_loosen() {
+    let test_server = TestPlan::one_write(StoreKind::Memory).with_keys(&KEYS).build().await;
+    let (runner, admin) = (test_server.as_key("runner"), test_server.as_key("admin"));
     runner.post("/v1/threads", json!({"id": "t"})).await.ok(201);
     let path = "/v1/threads/t/messages";
     for loose in [json!({"auto_approve": true}), json!({"policy": {"approval": "never"}})] {
@@ -205,17 +205,17 @@ async fn whoever_may_not_approve_may_not_loosen() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_question_may_be_answered_by_either_role_and_an_approval_by_neither() {
-    let stage = one_question().with_keys(&KEYS).build().await;
+    let test_server = one_question().with_keys(&KEYS).build().await;
     for name in ["runner", "approver"] {
-        let (run, approval) = stage.as_key("runner").begin_held_run("ask").await;
+        let (run, approval) = test_server.as_key("runner").begin_held_run("ask").await;
         let path = format!("/v1/approvals/{approval}/answer");
-        let answer = stage.as_key(name).post(&path, json!({"result": "yes"})).await.ok(200);
+        let answer = test_server.as_key(name).post(&path, json!({"result": "yes"})).await.ok(200);
         assert_eq!(answer["decided_by"], json!(name));
-        stage.as_key("runner").run_reaches(&run, "completed").await;
+        test_server.as_key("runner").run_reaches(&run, "completed").await;
     }
-    let stage = Plan::one_write(Kept::InMemory).with_keys(&KEYS).build().await;
-    let (_, approval) = stage.as_key("runner").begin_held_run("write it").await;
+    let test_server = TestPlan::one_write(StoreKind::Memory).with_keys(&KEYS).build().await;
+    let (_, approval) = test_server.as_key("runner").begin_held_run("write it").await;
     let path = format!("/v1/approvals/{approval}/answer");
-    stage.as_key("runner").post(&path, json!({"result": true})).await.refused(403, "FORBIDDEN");
-    stage.as_key("approver").post(&path, json!({"result": true})).await.refused(409, "WRONG_KIND");
+    test_server.as_key("runner").post(&path, json!({"result": true})).await.refused(403, "FORBIDDEN");
+    test_server.as_key("approver").post(&path, json!({"result": true})).await.refused(409, "WRONG_KIND");
 }

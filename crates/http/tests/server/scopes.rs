@@ -7,19 +7,20 @@ use sha2::{Digest as _, Sha256};
 
 use crate::client::Client;
 use crate::roles::{KEYS, ask, operations, things};
-use crate::stage::{Kept, Plan, Stage, keys_of, token};
+use crate::test_server::{StoreKind, TestPlan, TestServer, keys_of, token};
 
 /// The keys of the roles, and one of the same tenant with every role that is for the agent `porter`.
-async fn stage() -> Stage {
+async fn test_server() -> TestServer {
     let Auth::Keys(mut keys) = keys_of(&KEYS) else { panic!("there are keys") };
     keys.push(Key {
         name: "scoped".to_owned(),
         sha256: Sha256::digest(token("scoped")).into(),
         tenant: "acme".into(),
-        roles: Roles::of(&[Role::Run, Role::Approve, Role::Admin]),
+        roles: Roles::from_list(&[Role::Run, Role::Approve, Role::Admin]),
         agents: AgentScope::Only(["porter".into()].into()),
     });
-    let plan = Plan { auth: Auth::Keys(keys), others: &["porter"], ..Plan::one_write(Kept::InMemory) };
+    let plan =
+        TestPlan { auth: Auth::Keys(keys), others: &["porter"], ..TestPlan::one_write(StoreKind::Memory) };
     plan.build().await
 }
 
@@ -42,11 +43,11 @@ fn names(agents: &Value) -> Vec<&str> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn to_a_key_for_other_agents_everything_of_an_agent_looks_absent() {
-    let stage = stage().await;
-    let (scoped, admin) = (stage.as_key("scoped"), stage.as_key("admin"));
+    let test_server = test_server().await;
+    let (scoped, admin) = (test_server.as_key("scoped"), test_server.as_key("admin"));
     let own = held_run(&scoped, "porter").await;
     let mut hidden_count = 0;
-    let others = things(&stage).await;
+    let others = things(&test_server).await;
     for operation in operations() {
         let line = format!("{} {}", operation.method, operation.path);
         if operation.path == "/v1/approvals/stream" || operation.path == "/v1/admin/reload" {
@@ -88,8 +89,8 @@ async fn to_a_key_for_other_agents_everything_of_an_agent_looks_absent() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thread_in_which_another_agent_has_run_is_absent_to_a_key_for_one() {
-    let stage = stage().await;
-    let (scoped, admin) = (stage.as_key("scoped"), stage.as_key("admin"));
+    let test_server = test_server().await;
+    let (scoped, admin) = (test_server.as_key("scoped"), test_server.as_key("admin"));
     let [thread, run, approval] = held_run(&scoped, "porter").await;
     scoped.post_nothing(&format!("/v1/approvals/{approval}/approve")).await.ok(200);
     scoped.run_reaches(&run, "completed").await;
@@ -122,8 +123,8 @@ async fn a_thread_in_which_another_agent_has_run_is_absent_to_a_key_for_one() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_another_agent_said_in_the_thread_is_not_shown_with_a_run_to_a_key_for_one() {
-    let stage = stage().await;
-    let (scoped, admin) = (stage.as_key("scoped"), stage.as_key("admin"));
+    let test_server = test_server().await;
+    let (scoped, admin) = (test_server.as_key("scoped"), test_server.as_key("admin"));
     let [thread, first, approval] = held_run(&admin, "assistant").await;
     admin.post_nothing(&format!("/v1/approvals/{approval}/approve")).await.ok(200);
     admin.run_reaches(&first, "completed").await;
@@ -140,8 +141,8 @@ async fn what_another_agent_said_in_the_thread_is_not_shown_with_a_run_to_a_key_
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_stream_of_approvals_is_that_of_the_key_s_agents() {
-    let stage = stage().await;
-    let (scoped, admin) = (stage.as_key("scoped"), stage.as_key("admin"));
+    let test_server = test_server().await;
+    let (scoped, admin) = (test_server.as_key("scoped"), test_server.as_key("admin"));
     let [_, _, before] = held_run(&admin, "assistant").await;
     let mut stream = scoped.stream("/v1/approvals/stream", &[]).await;
     let [_, _, hidden] = held_run(&admin, "assistant").await;
@@ -152,35 +153,35 @@ async fn the_stream_of_approvals_is_that_of_the_key_s_agents() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_agent_for_some_tenants_does_not_exist_for_the_others() {
-    let stage = stage().await;
-    let stranger = stage.as_key("stranger");
+    let test_server = test_server().await;
+    let stranger = test_server.as_key("stranger");
     assert_eq!(names(&stranger.get("/v1/agents").await.ok(200)), ["assistant", "porter"]);
     let [thread, run, approval] = held_run(&stranger, "assistant").await;
     {
-        let mut next = stage.next.lock().unwrap();
+        let mut next = test_server.next_reload.lock().unwrap();
         next.agents[0].tenants = AgentTenants::Only(["acme".into()].into());
     }
-    stage.as_key("operator").post_nothing("/v1/admin/reload").await.ok(200);
+    test_server.as_key("operator").post_nothing("/v1/admin/reload").await.ok(200);
     assert_eq!(names(&stranger.get("/v1/agents").await.ok(200)), ["porter"]);
-    assert_eq!(names(&stage.as_key("runner").get("/v1/agents").await.ok(200)), ["assistant", "porter"]);
+    assert_eq!(names(&test_server.as_key("runner").get("/v1/agents").await.ok(200)), ["assistant", "porter"]);
     stranger.get("/v1/agents/assistant").await.refused(404, "AGENT_NOT_FOUND");
     post(&stranger, &thread, "assistant").await.refused(404, "AGENT_NOT_FOUND");
     // What the tenant has is still its own, and its run can still be brought to its end.
     stranger.post_nothing(&format!("/v1/approvals/{approval}/approve")).await.ok(200);
     stranger.run_reaches(&run, "completed").await;
-    held_run(&stage.as_key("runner"), "assistant").await;
+    held_run(&test_server.as_key("runner"), "assistant").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_operator_reloads_and_measures_and_reads_nothing_of_a_tenant() {
-    let stage = stage().await;
-    let operator = stage.as_key("operator");
+    let test_server = test_server().await;
+    let operator = test_server.as_key("operator");
     assert_eq!(operator.post_nothing("/v1/admin/reload").await.ok(200), json!({"agents": []}));
     assert_eq!(operator.get("/metrics").await.status, 200);
     for path in ["/v1/agents", "/v1/agents/assistant", "/v1/runs", "/v1/threads", "/v1/approvals"] {
         operator.get(path).await.refused(403, "FORBIDDEN");
     }
-    let admin = stage.as_key("admin");
+    let admin = test_server.as_key("admin");
     for answer in [admin.post_nothing("/v1/admin/reload").await, admin.get("/metrics").await] {
         assert_eq!(answer.refused(403, "FORBIDDEN")["roles"], json!(["operator"]));
     }

@@ -5,7 +5,7 @@ use models::scripted::Reply;
 use serde_json::{Value, json};
 
 use crate::client::{Client, kinds};
-use crate::stage::{Kept, Plan, on_all_stores};
+use crate::test_server::{StoreKind, TestPlan, on_all_stores};
 
 on_all_stores! {
     a_message_and_an_interrupt_name_the_key_that_sent_them;
@@ -20,9 +20,9 @@ async fn payload_of(client: &Client, run: &str, kind: &str) -> Value {
     found.unwrap_or_else(|| panic!("no {kind} in {:?}", kinds(&log)))["payload"].clone()
 }
 
-async fn a_message_and_an_interrupt_name_the_key_that_sent_them(kept: Kept) {
-    let stage = Plan::one_write(kept).with_keys(&KEYS).build().await;
-    let (ann, bob) = (stage.as_key("ann"), stage.as_key("bob"));
+async fn a_message_and_an_interrupt_name_the_key_that_sent_them(store_kind: StoreKind) {
+    let test_server = TestPlan::one_write(store_kind).with_keys(&KEYS).build().await;
+    let (ann, bob) = (test_server.as_key("ann"), test_server.as_key("bob"));
     ann.post("/v1/threads", json!({"id": "t"})).await.ok(201);
     let path = "/v1/threads/t/messages";
     let forged = json!({"agent": "assistant", "text": "write it", "by": "bob"});
@@ -58,10 +58,10 @@ async fn a_message_and_an_interrupt_name_the_key_that_sent_them(kept: Kept) {
     assert_eq!((last.event.as_str(), &last.data["payload"]["by"]), ("run.interrupted", &json!("bob")));
 }
 
-async fn a_run_that_a_later_message_replaced_was_interrupted_by_no_caller(kept: Kept) {
+async fn a_run_that_a_later_message_replaced_was_interrupted_by_no_caller(store_kind: StoreKind) {
     let ask = Reply::call("q", "ask_user", json!({"question": "Sure?"}));
-    let stage = Plan::new(kept, [ask, Reply::text("Done.")]).with_keys(&KEYS).build().await;
-    let (ann, bob) = (stage.as_key("ann"), stage.as_key("bob"));
+    let test_server = TestPlan::new(store_kind, [ask, Reply::text("Done.")]).with_keys(&KEYS).build().await;
+    let (ann, bob) = (test_server.as_key("ann"), test_server.as_key("bob"));
     ann.post("/v1/threads", json!({"id": "t"})).await.ok(201);
     let path = "/v1/threads/t/messages";
     let posted = ann.post(path, json!({"agent": "assistant", "text": "one"})).await.ok(202);

@@ -8,14 +8,14 @@ use engine::tool::{Approval, FunctionTool, IntoOutcome, OnExpiry, Outcome, ToolD
 use serde_json::{Value, json};
 
 use crate::client::kinds;
-use crate::stage::{Kept, Plan, on_all_stores, write_call};
+use crate::test_server::{StoreKind, TestPlan, on_all_stores, write_call};
 use models::scripted::Reply;
 
 on_all_stores! {
-    d1_d2_d14_d33_an_approved_call_runs_and_the_same_run_goes_on;
+    d1_d2_d14_d33_an_approved_call_runs_and_the_same_run_continues;
     d12_d20_a_message_starts_a_run_and_a_bad_one_does_not;
     d15_d34_a_rejected_call_ends_the_run_by_default;
-    d15_a_rejected_call_may_let_the_run_go_on;
+    d15_a_run_may_continue_after_a_rejected_call;
     d21_a_thread_is_busy_until_its_run_has_ended;
     d25_d9_an_approval_is_decided_once;
     d27_approvals_are_listed_oldest_first_and_only_while_pending;
@@ -27,19 +27,19 @@ on_all_stores! {
     a_call_in_doubt_is_retried_settled_or_given_up;
     an_expired_approval_cannot_be_decided;
     d44_d10_a_message_that_meets_a_waiting_run_may_wait_or_take_over;
-    a10_what_was_said_and_called_can_be_read;
+    a10_messages_and_calls_of_a_run_can_be_read;
     a_thread_is_deleted_with_everything_of_it;
 }
 
-async fn d1_d2_d14_d33_an_approved_call_runs_and_the_same_run_goes_on(kept: Kept) {
-    let stage = Plan::one_write(kept).build().await;
-    let client = &stage.client;
+async fn d1_d2_d14_d33_an_approved_call_runs_and_the_same_run_continues(store_kind: StoreKind) {
+    let test_server = TestPlan::one_write(store_kind).build().await;
+    let client = &test_server.client;
     let (run, approval) = client.begin_held_run("write it").await;
 
     let held = client.get(&format!("/v1/runs/{run}")).await.ok(200);
     assert_eq!(held["pending"][0]["kind"], "approval");
     assert_eq!((&held["started_at"].is_string(), &held["ended_at"]), (&true, &json!(null)));
-    assert_eq!(stage.note(), None, "nothing is written before somebody says yes");
+    assert_eq!(test_server.note(), None, "nothing is written before somebody says yes");
     let shown = client.get(&format!("/v1/approvals/{approval}")).await.ok(200);
     assert_eq!(shown["arguments"], json!({"path": "note.txt", "text": "written"}));
     assert_eq!((&shown["status"], &shown["run_id"]), (&json!("pending"), &json!(run)));
@@ -53,10 +53,10 @@ async fn d1_d2_d14_d33_an_approved_call_runs_and_the_same_run_goes_on(kept: Kept
     assert_eq!((&ended["id"], &ended["termination"]), (&json!(run), &json!({"reason": "natural_end"})));
     assert_eq!((&ended["pending"], &ended["error"]), (&json!([]), &json!(null)));
     assert!(ended["ended_at"].is_string());
-    assert_eq!(stage.note().as_deref(), Some("written"));
+    assert_eq!(test_server.note().as_deref(), Some("written"));
 
     let log = client.log(&run).await;
-    let told = [
+    let expected = [
         "run.queued",
         "run.started",
         "message.added",
@@ -76,12 +76,12 @@ async fn d1_d2_d14_d33_an_approved_call_runs_and_the_same_run_goes_on(kept: Kept
         "step.ended",
         "run.completed",
     ];
-    assert_eq!(kinds(&log), told);
+    assert_eq!(kinds(&log), expected);
 }
 
-async fn d12_d20_a_message_starts_a_run_and_a_bad_one_does_not(kept: Kept) {
-    let stage = Plan::new(kept, [Reply::text("Hello.")]).build().await;
-    let client = &stage.client;
+async fn d12_d20_a_message_starts_a_run_and_a_bad_one_does_not(store_kind: StoreKind) {
+    let test_server = TestPlan::new(store_kind, [Reply::text("Hello.")]).build().await;
+    let client = &test_server.client;
     client.post("/v1/threads", json!({"id": "t", "metadata": {"a": 1}})).await.ok(201);
     let again = client.post("/v1/threads", json!({"id": "t"})).await.ok(200);
     assert_eq!(again["metadata"], json!({"a": 1}), "it stays as it is");
@@ -99,7 +99,7 @@ async fn d12_d20_a_message_starts_a_run_and_a_bad_one_does_not(kept: Kept) {
     client.run_reaches(run, "completed").await;
     let log = client.log(run).await;
     assert_eq!(kinds(&log)[0], "run.queued", "a run begins in the queue");
-    let told = [
+    let expected = [
         "run.queued",
         "run.started",
         "message.added",
@@ -108,12 +108,12 @@ async fn d12_d20_a_message_starts_a_run_and_a_bad_one_does_not(kept: Kept) {
         "step.ended",
         "run.completed",
     ];
-    assert_eq!(kinds(&log), told);
+    assert_eq!(kinds(&log), expected);
 }
 
-async fn d15_d34_a_rejected_call_ends_the_run_by_default(kept: Kept) {
-    let stage = Plan::one_write(kept).build().await;
-    let client = &stage.client;
+async fn d15_d34_a_rejected_call_ends_the_run_by_default(store_kind: StoreKind) {
+    let test_server = TestPlan::one_write(store_kind).build().await;
+    let client = &test_server.client;
     let (run, approval) = client.begin_held_run("write it").await;
     let path = format!("/v1/approvals/{approval}/reject");
     let decided = client.post(&path, json!({"reason": "not today"})).await.ok(200);
@@ -123,7 +123,7 @@ async fn d15_d34_a_rejected_call_ends_the_run_by_default(kept: Kept) {
         (&ended["termination"]["reason"], &ended["termination"]["code"]),
         (&json!("stopped"), &json!("rejected"))
     );
-    assert_eq!(stage.note(), None);
+    assert_eq!(test_server.note(), None);
     let log = client.log(&run).await;
     let kinds = kinds(&log);
     let denied = kinds.iter().position(|kind| *kind == "tool.denied").expect("it was denied");
@@ -132,9 +132,9 @@ async fn d15_d34_a_rejected_call_ends_the_run_by_default(kept: Kept) {
     assert_eq!(kinds.last(), Some(&"run.completed"));
 }
 
-async fn d15_a_rejected_call_may_let_the_run_go_on(kept: Kept) {
-    let stage = Plan::one_write(kept).build().await;
-    let client = &stage.client;
+async fn d15_a_run_may_continue_after_a_rejected_call(store_kind: StoreKind) {
+    let test_server = TestPlan::one_write(store_kind).build().await;
+    let client = &test_server.client;
     let (run, approval) = client.begin_held_run("write it").await;
     let path = format!("/v1/approvals/{approval}/reject");
     client.post(&path, json!({"reason": "no", "then": "continue"})).await.ok(200);
@@ -148,12 +148,12 @@ async fn d15_a_rejected_call_may_let_the_run_go_on(kept: Kept) {
         .filter_map(|message| message["content"].as_str())
         .collect();
     assert!(read.contains(&"Denied by anonymous: no"), "{read:?}");
-    assert_eq!(stage.note(), None);
+    assert_eq!(test_server.note(), None);
 }
 
-async fn d21_a_thread_is_busy_until_its_run_has_ended(kept: Kept) {
-    let stage = Plan::one_write(kept).build().await;
-    let client = &stage.client;
+async fn d21_a_thread_is_busy_until_its_run_has_ended(store_kind: StoreKind) {
+    let test_server = TestPlan::one_write(store_kind).build().await;
+    let client = &test_server.client;
     client.post("/v1/threads", json!({"id": "t"})).await.ok(201);
     let say = || client.post("/v1/threads/t/messages", json!({"agent": "assistant", "text": "write it"}));
     let run = say().await.ok(202)["run_id"].as_str().unwrap().to_owned();
@@ -166,9 +166,9 @@ async fn d21_a_thread_is_busy_until_its_run_has_ended(kept: Kept) {
     say().await.ok(202);
 }
 
-async fn d25_d9_an_approval_is_decided_once(kept: Kept) {
-    let stage = Plan::one_write(kept).build().await;
-    let client = &stage.client;
+async fn d25_d9_an_approval_is_decided_once(store_kind: StoreKind) {
+    let test_server = TestPlan::one_write(store_kind).build().await;
+    let client = &test_server.client;
     let (run, approval) = client.begin_held_run("write it").await;
     let path = |verb: &str| format!("/v1/approvals/{approval}/{verb}");
     client.post_nothing(&path("approve")).await.ok(200);
@@ -186,9 +186,9 @@ async fn d25_d9_an_approval_is_decided_once(kept: Kept) {
     assert_eq!(kinds(&log).iter().filter(|kind| **kind == "tool.execution_started").count(), 1);
 }
 
-async fn d27_approvals_are_listed_oldest_first_and_only_while_pending(kept: Kept) {
-    let stage = Plan::one_write(kept).build().await;
-    let client = &stage.client;
+async fn d27_approvals_are_listed_oldest_first_and_only_while_pending(store_kind: StoreKind) {
+    let test_server = TestPlan::one_write(store_kind).build().await;
+    let client = &test_server.client;
     let mut all = Vec::new();
     for _ in 0..5 {
         all.push(client.begin_held_run("write it").await.1);
@@ -214,9 +214,9 @@ async fn d27_approvals_are_listed_oldest_first_and_only_while_pending(kept: Kept
     assert_eq!(approved["approvals"][0]["id"], json!(all[1]));
 }
 
-async fn d28_a_grant_for_the_future_lets_later_calls_through(kept: Kept) {
-    let stage = Plan::new(kept, [write_call(), Reply::text("Done.")]).build().await;
-    let client = &stage.client;
+async fn d28_a_grant_for_the_future_lets_later_calls_through(store_kind: StoreKind) {
+    let test_server = TestPlan::new(store_kind, [write_call(), Reply::text("Done.")]).build().await;
+    let client = &test_server.client;
     client.post("/v1/threads", json!({"id": "t"})).await.ok(201);
     let say = || client.post("/v1/threads/t/messages", json!({"agent": "assistant", "text": "write it"}));
     let run = say().await.ok(202)["run_id"].as_str().unwrap().to_owned();
@@ -258,9 +258,9 @@ fn three_writes() -> Reply {
     )
 }
 
-async fn d37_several_held_calls_are_decided_in_any_order(kept: Kept) {
-    let stage = Plan::new(kept, [three_writes(), Reply::text("Done.")]).build().await;
-    let client = &stage.client;
+async fn d37_several_held_calls_are_decided_in_any_order(store_kind: StoreKind) {
+    let test_server = TestPlan::new(store_kind, [three_writes(), Reply::text("Done.")]).build().await;
+    let client = &test_server.client;
     let (run, _) = client.begin_held_run("count").await;
     let held = client.run_until(&run, |seen| seen["pending"].as_array().unwrap().len() == 3).await;
     let id = |place: usize| held["pending"][place]["approval_id"].as_str().unwrap().to_owned();
@@ -269,12 +269,12 @@ async fn d37_several_held_calls_are_decided_in_any_order(kept: Kept) {
     client.run_until(&run, |seen| seen["pending"].as_array().unwrap().len() == 1).await;
     client.post_nothing(&format!("/v1/approvals/{}/approve", id(1))).await.ok(200);
     client.run_reaches(&run, "completed").await;
-    assert_eq!(stage.count(), 2);
+    assert_eq!(test_server.count(), 2);
 }
 
-async fn d38_one_rejection_closes_the_other_approvals(kept: Kept) {
-    let stage = Plan::new(kept, [three_writes(), Reply::text("Done.")]).build().await;
-    let client = &stage.client;
+async fn d38_one_rejection_closes_the_other_approvals(store_kind: StoreKind) {
+    let test_server = TestPlan::new(store_kind, [three_writes(), Reply::text("Done.")]).build().await;
+    let client = &test_server.client;
     let (run, _) = client.begin_held_run("count").await;
     let held = client.run_until(&run, |seen| seen["pending"].as_array().unwrap().len() == 3).await;
     let first = held["pending"][0]["approval_id"].as_str().unwrap();
@@ -287,23 +287,23 @@ async fn d38_one_rejection_closes_the_other_approvals(kept: Kept) {
     }
     assert_eq!(rejected["approvals"].as_array().unwrap().len(), 3);
     assert_eq!(client.get("/v1/approvals").await.ok(200)["approvals"], json!([]));
-    assert_eq!(stage.count(), 0);
+    assert_eq!(test_server.count(), 0);
 }
 
-async fn d42_a_failed_provider_fails_the_run(kept: Kept) {
-    let stage = Plan::new(kept, [Reply::error(401, "no such key")]).build().await;
-    let run = stage.client.begin_run("hello").await;
-    let ended = stage.client.run_reaches(&run, "failed").await;
+async fn d42_a_failed_provider_fails_the_run(store_kind: StoreKind) {
+    let test_server = TestPlan::new(store_kind, [Reply::error(401, "no such key")]).build().await;
+    let run = test_server.client.begin_run("hello").await;
+    let ended = test_server.client.run_reaches(&run, "failed").await;
     assert_eq!(
         (&ended["error"]["code"], &ended["termination"]["reason"]),
         (&json!("MODEL_ERROR"), &json!("error"))
     );
-    assert_eq!(kinds(&stage.client.log(&run).await).last(), Some(&"run.failed"));
+    assert_eq!(kinds(&test_server.client.log(&run).await).last(), Some(&"run.failed"));
 }
 
-async fn edited_arguments_are_what_runs_and_what_is_shown(kept: Kept) {
-    let stage = Plan::one_write(kept).build().await;
-    let client = &stage.client;
+async fn edited_arguments_are_what_runs_and_what_is_shown(store_kind: StoreKind) {
+    let test_server = TestPlan::one_write(store_kind).build().await;
+    let client = &test_server.client;
     let (run, approval) = client.begin_held_run("write it").await;
     let path = format!("/v1/approvals/{approval}/approve");
     client.post(&path, json!({"arguments": {"path": 7}})).await.refused(422, "INVALID_ARGUMENTS");
@@ -322,7 +322,7 @@ async fn edited_arguments_are_what_runs_and_what_is_shown(kept: Kept) {
     let edited = json!({"path": "note.txt", "text": "edited"});
     let decided = client.post(&path, json!({"arguments": edited})).await.ok(200);
     client.run_reaches(&run, "completed").await;
-    assert_eq!(stage.note().as_deref(), Some("edited"));
+    assert_eq!(test_server.note().as_deref(), Some("edited"));
     for shown in [decided, client.get(&format!("/v1/approvals/{approval}")).await.ok(200)] {
         assert_eq!((&shown["arguments"], &shown["original_arguments"]), (&edited, &before["arguments"]));
         assert_ne!(shown["arguments_digest"], before["arguments_digest"]);
@@ -339,16 +339,17 @@ fn with_a_doubtful_tool(agent: Agent) -> Agent {
     }))
 }
 
-async fn a_call_in_doubt_is_retried_settled_or_given_up(kept: Kept) {
+async fn a_call_in_doubt_is_retried_settled_or_given_up(store_kind: StoreKind) {
     let answers = [
         (json!({"choice": "retry"}), json!("succeeded"), json!("done after all")),
         (json!({"result": "I saw it happen"}), json!("succeeded"), json!("I saw it happen")),
         (json!({"choice": "give_up"}), json!("cancelled"), json!(null)),
     ];
-    let mut plan = Plan::new(kept, [Reply::call("d", "doubt", json!({"n": 1})), Reply::text("Done.")]);
+    let mut plan =
+        TestPlan::new(store_kind, [Reply::call("d", "doubt", json!({"n": 1})), Reply::text("Done.")]);
     plan.change = with_a_doubtful_tool;
-    let stage = plan.build().await;
-    let client = &stage.client;
+    let test_server = plan.build().await;
+    let client = &test_server.client;
     for (answer, status, result) in answers {
         let (run, approval) = client.begin_held_run("do it").await;
         let shown = client.get(&format!("/v1/approvals/{approval}")).await.ok(200);
@@ -374,11 +375,11 @@ fn with_a_brief_tool(agent: Agent) -> Agent {
     agent.tool(FunctionTool::new(definition, |_: ToolRequest| async { json!("ran") }))
 }
 
-async fn an_expired_approval_cannot_be_decided(kept: Kept) {
-    let mut plan = Plan::new(kept, [Reply::call("b", "brief", json!({})), Reply::text("Done.")]);
+async fn an_expired_approval_cannot_be_decided(store_kind: StoreKind) {
+    let mut plan = TestPlan::new(store_kind, [Reply::call("b", "brief", json!({})), Reply::text("Done.")]);
     plan.change = with_a_brief_tool;
-    let stage = plan.build().await;
-    let client = &stage.client;
+    let test_server = plan.build().await;
+    let client = &test_server.client;
     let run = client.begin_run("be quick").await;
     client.run_reaches(&run, "completed").await;
     let expired = client.get("/v1/approvals?status=expired").await.ok(200);
@@ -391,9 +392,9 @@ async fn an_expired_approval_cannot_be_decided(kept: Kept) {
     assert_eq!(calls["calls"][0]["denied"], json!({"by": "system", "reason": "expired"}));
 }
 
-async fn d44_d10_a_message_that_meets_a_waiting_run_may_wait_or_take_over(kept: Kept) {
-    let stage = Plan::one_write(kept).build().await;
-    let client = &stage.client;
+async fn d44_d10_a_message_that_meets_a_waiting_run_may_wait_or_take_over(store_kind: StoreKind) {
+    let test_server = TestPlan::one_write(store_kind).build().await;
+    let client = &test_server.client;
     client.post("/v1/threads", json!({"id": "t"})).await.ok(201);
     let say = async |on_busy: &str| {
         let body = json!({"agent": "assistant", "text": "write it", "on_busy": on_busy});
@@ -415,9 +416,9 @@ async fn d44_d10_a_message_that_meets_a_waiting_run_may_wait_or_take_over(kept: 
     client.run_reaches(&over, "waiting_approval").await;
 }
 
-async fn a10_what_was_said_and_called_can_be_read(kept: Kept) {
-    let stage = Plan::one_write(kept).build().await;
-    let client = &stage.client;
+async fn a10_messages_and_calls_of_a_run_can_be_read(store_kind: StoreKind) {
+    let test_server = TestPlan::one_write(store_kind).build().await;
+    let client = &test_server.client;
     client.post("/v1/threads", json!({"id": "t"})).await.ok(201);
     let body = json!({"agent": "assistant", "text": "write it", "message_id": "m-1"});
     let posted = client.post("/v1/threads/t/messages", body).await.ok(202);
@@ -472,9 +473,9 @@ async fn a10_what_was_said_and_called_can_be_read(kept: Kept) {
     }
 }
 
-async fn a_thread_is_deleted_with_everything_of_it(kept: Kept) {
-    let stage = Plan::one_write(kept).build().await;
-    let client = &stage.client;
+async fn a_thread_is_deleted_with_everything_of_it(store_kind: StoreKind) {
+    let test_server = TestPlan::one_write(store_kind).build().await;
+    let client = &test_server.client;
     client.post("/v1/threads", json!({"id": "t"})).await.ok(201);
     let body = json!({"agent": "assistant", "text": "write it"});
     let posted = client.post("/v1/threads/t/messages", body).await.ok(202);

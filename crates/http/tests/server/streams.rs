@@ -8,19 +8,19 @@ use holdpoint_http::Limits;
 use serde_json::{Value, json};
 
 use crate::client::{Client, Frame, kinds};
-use crate::stage::{Kept, Plan, Stage, on_all_stores, write_call};
+use crate::test_server::{StoreKind, TestPlan, TestServer, on_all_stores, write_call};
 use models::scripted::Reply;
 
 on_all_stores! {
-    d30_d32_d35_a_stream_tells_the_log_and_closes_after_the_terminal_event;
-    c90_d35_whoever_reconnects_gets_exactly_the_rest;
-    a_long_log_is_told_from_any_place;
-    an_eager_log_is_told_from_any_place;
+    d30_d32_d35_a_stream_sends_the_log_and_closes_after_the_terminal_event;
+    c90_d35_a_client_that_reconnects_gets_exactly_the_rest;
+    a_long_log_can_be_read_from_any_event;
+    an_eager_log_can_be_read_from_any_event;
     d36_a_stream_stays_open_while_the_run_waits;
     d23_d18_the_stream_and_the_run_agree;
     deltas_have_no_id_and_are_not_in_the_log;
     arguments_on_their_way_name_no_call_of_an_earlier_run;
-    a_stream_has_its_headers_and_its_signs_of_life;
+    a_stream_has_its_headers_and_keep_alive_comments;
     approvals_are_streamed_the_pending_ones_first;
     streams_are_closed_when_the_server_drains;
 }
@@ -29,9 +29,9 @@ fn data(frames: &[Frame]) -> Vec<Value> {
     frames.iter().map(|frame| frame.data.clone()).collect()
 }
 
-async fn d30_d32_d35_a_stream_tells_the_log_and_closes_after_the_terminal_event(kept: Kept) {
-    let stage = Plan::one_write(kept).build().await;
-    let client = &stage.client;
+async fn d30_d32_d35_a_stream_sends_the_log_and_closes_after_the_terminal_event(store_kind: StoreKind) {
+    let test_server = TestPlan::one_write(store_kind).build().await;
+    let client = &test_server.client;
     let (run, approval) = client.begin_held_run("write it").await;
     client.post_nothing(&format!("/v1/approvals/{approval}/approve")).await.ok(200);
     client.run_reaches(&run, "completed").await;
@@ -48,9 +48,9 @@ async fn d30_d32_d35_a_stream_tells_the_log_and_closes_after_the_terminal_event(
     assert_eq!(kinds(&log).last(), Some(&"run.completed"));
 }
 
-async fn c90_d35_whoever_reconnects_gets_exactly_the_rest(kept: Kept) {
-    let stage = Plan::one_write(kept).build().await;
-    let client = &stage.client;
+async fn c90_d35_a_client_that_reconnects_gets_exactly_the_rest(store_kind: StoreKind) {
+    let test_server = TestPlan::one_write(store_kind).build().await;
+    let client = &test_server.client;
     let (run, approval) = client.begin_held_run("write it").await;
     client.post_nothing(&format!("/v1/approvals/{approval}/approve")).await.ok(200);
     client.run_reaches(&run, "completed").await;
@@ -76,7 +76,7 @@ async fn c90_d35_whoever_reconnects_gets_exactly_the_rest(kept: Kept) {
 }
 
 /// Whoever begins behind any event of an ended run gets what whoever began in front got.
-async fn told_from_any_place(client: &Client, run: &str, step: usize) {
+async fn check_log_from_any_event(client: &Client, run: &str, step: usize) {
     let path = format!("/v1/runs/{run}/events");
     let log = data(&client.stream(&path, &[]).await.rest().await);
     for seen in (1..log.len()).step_by(step) {
@@ -90,19 +90,19 @@ async fn told_from_any_place(client: &Client, run: &str, step: usize) {
     }
 }
 
-async fn a_long_log_is_told_from_any_place(kept: Kept) {
+async fn a_long_log_can_be_read_from_any_event(store_kind: StoreKind) {
     let echoes =
         (0..60).map(|step| Reply::call(&format!("e{step}"), "echo", json!({"text": step.to_string()})));
-    let mut plan = Plan::new(kept, echoes.chain([Reply::text("Done.")]));
+    let mut plan = TestPlan::new(store_kind, echoes.chain([Reply::text("Done.")]));
     plan.change = |agent| agent.stop_when([]);
-    let stage = plan.build().await;
-    let run = stage.client.begin_run("say a lot").await;
-    stage.client.run_reaches(&run, "completed").await;
-    let listed = stage.client.get(&format!("/v1/runs/{run}/events?limit=1000")).await.ok(200);
+    let test_server = plan.build().await;
+    let run = test_server.client.begin_run("say a lot").await;
+    test_server.client.run_reaches(&run, "completed").await;
+    let listed = test_server.client.get(&format!("/v1/runs/{run}/events?limit=1000")).await.ok(200);
     assert!(listed["events"].as_array().unwrap().len() > 400, "more than is read at once");
-    told_from_any_place(&stage.client, &run, 37).await;
+    check_log_from_any_event(&test_server.client, &run, 37).await;
     let thread = listed["events"][0]["thread_id"].as_str().unwrap();
-    let messages = stage.client.get(&format!("/v1/threads/{thread}/messages?limit=1000")).await.ok(200);
+    let messages = test_server.client.get(&format!("/v1/threads/{thread}/messages?limit=1000")).await.ok(200);
     let tool = |message: &&Value| message["role"] == "tool";
     let said: Vec<&Value> = messages["messages"]
         .as_array()
@@ -117,10 +117,11 @@ async fn a_long_log_is_told_from_any_place(kept: Kept) {
     );
 }
 
-async fn an_eager_log_is_told_from_any_place(kept: Kept) {
+async fn an_eager_log_can_be_read_from_any_event(store_kind: StoreKind) {
     let calls = Reply::call("c", "count", json!({})).and_call("e", "echo", json!({"text": "at once"}));
-    let stage = Plan::new(kept, [calls, Reply::text("Meanwhile."), Reply::text("Done.")]).build().await;
-    let client = &stage.client;
+    let test_server =
+        TestPlan::new(store_kind, [calls, Reply::text("Meanwhile."), Reply::text("Done.")]).build().await;
+    let client = &test_server.client;
     client.post("/v1/threads", json!({"id": "t"})).await.ok(201);
     let body = json!({"agent": "assistant", "text": "go", "policy": {"continuation": "eager"}});
     let run =
@@ -134,12 +135,12 @@ async fn an_eager_log_is_told_from_any_place(kept: Kept) {
     let said: Vec<&str> =
         notes.map(|event| event["payload"]["message"]["content"].as_str().unwrap()).collect();
     assert!(said.len() == 1 && said[0].contains("counted"), "{said:?}");
-    told_from_any_place(client, &run, 1).await;
+    check_log_from_any_event(client, &run, 1).await;
 }
 
-async fn d36_a_stream_stays_open_while_the_run_waits(kept: Kept) {
-    let stage = Plan::one_write(kept).build().await;
-    let client = &stage.client;
+async fn d36_a_stream_stays_open_while_the_run_waits(store_kind: StoreKind) {
+    let test_server = TestPlan::one_write(store_kind).build().await;
+    let client = &test_server.client;
     let (run, approval) = client.begin_held_run("write it").await;
     let mut stream = client.stream(&format!("/v1/runs/{run}/events"), &[]).await;
     let mut seen = Vec::new();
@@ -152,10 +153,10 @@ async fn d36_a_stream_stays_open_while_the_run_waits(kept: Kept) {
     assert_eq!(rest.last().map(|frame| frame.event.as_str()), Some("run.completed"));
 }
 
-async fn d23_d18_the_stream_and_the_run_agree(kept: Kept) {
+async fn d23_d18_the_stream_and_the_run_agree(store_kind: StoreKind) {
     let replies = [write_call(), Reply::text("Done.").usage(7, 3)];
-    let stage = Plan::new(kept, replies).build().await;
-    let client = &stage.client;
+    let test_server = TestPlan::new(store_kind, replies).build().await;
+    let client = &test_server.client;
     let (run, approval) = client.begin_held_run("write it").await;
     client.post_nothing(&format!("/v1/approvals/{approval}/approve")).await.ok(200);
     let ended = client.run_reaches(&run, "completed").await;
@@ -175,23 +176,23 @@ fn blocking() -> Reply {
 }
 
 /// Everything that a stream shows of a run that begins with [`blocking`]; whatever follows is said to this reader.
-async fn watched_from_the_gate_on(stage: &Stage, run: &str) -> Vec<Frame> {
-    let mut stream = stage.client.stream(&format!("/v1/runs/{run}/events"), &[]).await;
+async fn frames_from_the_gate_on(test_server: &TestServer, run: &str) -> Vec<Frame> {
+    let mut stream = test_server.client.stream(&format!("/v1/runs/{run}/events"), &[]).await;
     let mut frames = Vec::new();
     while frames.last().is_none_or(|frame: &Frame| frame.event != "tool.execution_started") {
         frames.push(stream.next().await.expect("the call begins"));
     }
-    stage.gate.notify_one();
+    test_server.gate.notify_one();
     frames.extend(stream.rest().await);
     frames
 }
 
-async fn deltas_have_no_id_and_are_not_in_the_log(kept: Kept) {
+async fn deltas_have_no_id_and_are_not_in_the_log(store_kind: StoreKind) {
     let slow = Reply::text("a long answer").delta_chars(NonZeroUsize::MIN).after(Duration::from_millis(10));
-    let stage = Plan::new(kept, [blocking(), slow]).build().await;
-    let client = &stage.client;
+    let test_server = TestPlan::new(store_kind, [blocking(), slow]).build().await;
+    let client = &test_server.client;
     let run = client.begin_run("hello").await;
-    let frames = watched_from_the_gate_on(&stage, &run).await;
+    let frames = frames_from_the_gate_on(&test_server, &run).await;
     let deltas: Vec<&Frame> = frames.iter().filter(|frame| frame.event == "text.delta").collect();
     assert!(!deltas.is_empty(), "{frames:?}");
     for delta in &deltas {
@@ -210,16 +211,16 @@ async fn deltas_have_no_id_and_are_not_in_the_log(kept: Kept) {
     );
 }
 
-async fn arguments_on_their_way_name_no_call_of_an_earlier_run(kept: Kept) {
+async fn arguments_on_their_way_name_no_call_of_an_earlier_run(store_kind: StoreKind) {
     let asks = Reply::call("call_0", "echo", json!({"text": "a long argument"}));
     let asks = asks.delta_chars(NonZeroUsize::MIN).after(Duration::from_millis(5));
-    let stage = Plan::new(kept, [blocking(), asks, Reply::text("Done.")]).build().await;
-    let client = &stage.client;
+    let test_server = TestPlan::new(store_kind, [blocking(), asks, Reply::text("Done.")]).build().await;
+    let client = &test_server.client;
     client.post("/v1/threads", json!({"id": "t"})).await.ok(201);
     for _ in 0..2 {
         let message = json!({"agent": "assistant", "text": "go"});
         let posted = client.post("/v1/threads/t/messages", message).await.ok(202);
-        let frames = watched_from_the_gate_on(&stage, posted["run_id"].as_str().unwrap()).await;
+        let frames = frames_from_the_gate_on(&test_server, posted["run_id"].as_str().unwrap()).await;
         let of = |name: &str| -> Vec<&Value> {
             frames.iter().filter(|frame| frame.event == name).map(|frame| &frame.data["payload"]).collect()
         };
@@ -232,12 +233,12 @@ async fn arguments_on_their_way_name_no_call_of_an_earlier_run(kept: Kept) {
     }
 }
 
-async fn a_stream_has_its_headers_and_its_signs_of_life(kept: Kept) {
-    let mut plan = Plan::one_write(kept);
-    plan.limits = Limits { heartbeat: Duration::from_millis(20), ..Limits::default() };
-    let stage = plan.build().await;
-    let (run, _) = stage.client.begin_held_run("write it").await;
-    let mut stream = stage.client.stream(&format!("/v1/runs/{run}/events"), &[]).await;
+async fn a_stream_has_its_headers_and_keep_alive_comments(store_kind: StoreKind) {
+    let mut plan = TestPlan::one_write(store_kind);
+    plan.limits = Limits { keep_alive_interval: Duration::from_millis(20), ..Limits::default() };
+    let test_server = plan.build().await;
+    let (run, _) = test_server.client.begin_held_run("write it").await;
+    let mut stream = test_server.client.stream(&format!("/v1/runs/{run}/events"), &[]).await;
     assert_eq!(stream.headers["content-type"], "text/event-stream");
     assert_eq!(stream.headers["cache-control"], "no-cache");
     assert_eq!(stream.headers["x-accel-buffering"], "no");
@@ -248,46 +249,46 @@ async fn a_stream_has_its_headers_and_its_signs_of_life(kept: Kept) {
     }
 }
 
-async fn approvals_are_streamed_the_pending_ones_first(kept: Kept) {
+async fn approvals_are_streamed_the_pending_ones_first(store_kind: StoreKind) {
     let calls = Reply::call("a", "count", json!({"by": 1})).and_call("b", "count", json!({"by": 2}));
-    let stage = Plan::new(kept, [calls, Reply::text("Done.")]).build().await;
-    let client = &stage.client;
+    let test_server = TestPlan::new(store_kind, [calls, Reply::text("Done.")]).build().await;
+    let client = &test_server.client;
     let two = client.begin_run("count").await;
     let held = client.run_until(&two, |seen| seen["pending"].as_array().unwrap().len() == 2).await;
     let id = |place: usize| held["pending"][place]["approval_id"].as_str().unwrap().to_owned();
     let mut stream = client.stream("/v1/approvals/stream", &[]).await;
-    let mut told = async || {
+    let mut next_change = async || {
         let frame = stream.next().await.expect("it stays open");
         assert_eq!((frame.event.as_str(), frame.id), ("approval", None));
         let field = |name: &str| frame.data[name].as_str().unwrap().to_owned();
         (field("id"), field("status"))
     };
     let is = |id: &str, status: &str| (id.to_owned(), status.to_owned());
-    let pending = BTreeSet::from([told().await, told().await]);
+    let pending = BTreeSet::from([next_change().await, next_change().await]);
     assert_eq!(pending, BTreeSet::from([is(&id(0), "pending"), is(&id(1), "pending")]));
     client.post_nothing(&format!("/v1/approvals/{}/approve", id(0))).await.ok(200);
-    assert_eq!(told().await, is(&id(0), "approved"));
+    assert_eq!(next_change().await, is(&id(0), "approved"));
     let (_, later) = client.begin_held_run("count").await;
-    let opened = BTreeSet::from([told().await, told().await]);
+    let opened = BTreeSet::from([next_change().await, next_change().await]);
     assert!(opened.contains(&is(&later, "pending")), "{opened:?}");
     assert!(
-        opened.iter().all(|(told, _)| *told != id(1)),
+        opened.iter().all(|(sent, _)| *sent != id(1)),
         "what has not changed is not told again: {opened:?}"
     );
     client.post_nothing(&format!("/v1/runs/{two}/interrupt")).await.ok(202);
-    assert_eq!(told().await, is(&id(1), "rejected"));
+    assert_eq!(next_change().await, is(&id(1), "rejected"));
 }
 
-async fn streams_are_closed_when_the_server_drains(kept: Kept) {
-    let stage = Plan::one_write(kept).build().await;
-    let client = &stage.client;
+async fn streams_are_closed_when_the_server_drains(store_kind: StoreKind) {
+    let test_server = TestPlan::one_write(store_kind).build().await;
+    let client = &test_server.client;
     let (run, approval) = client.begin_held_run("write it").await;
     let mut events = client.stream(&format!("/v1/runs/{run}/events"), &[]).await;
     while events.next_stored().await.expect("it stays open").event != "run.waiting" {}
     let mut approvals = client.stream("/v1/approvals/stream", &[]).await;
     assert_eq!(approvals.next().await.expect("it stays open").data["id"], json!(approval));
     client.get("/readyz").await.ok(200);
-    stage.draining.cancel();
+    test_server.draining.cancel();
     assert_eq!(events.rest().await, []);
     assert_eq!(approvals.rest().await, []);
     client.get("/readyz").await.refused(503, "DRAINING");
@@ -295,5 +296,5 @@ async fn streams_are_closed_when_the_server_drains(kept: Kept) {
     client.get(&format!("/v1/runs/{run}")).await.ok(200);
     client.post_nothing(&format!("/v1/approvals/{approval}/approve")).await.refused(503, "DRAINING");
     client.post("/v1/threads", json!({})).await.refused(503, "DRAINING");
-    assert_eq!(stage.note(), None);
+    assert_eq!(test_server.note(), None);
 }

@@ -4,7 +4,7 @@ use hyper::Method;
 use serde_json::json;
 
 use crate::client::JSON;
-use crate::stage::{Kept, Plan};
+use crate::test_server::{StoreKind, TestPlan};
 
 /// What must not approve anything.
 const NOT_A_YES: [(&str, u16, &str); 10] = [
@@ -22,8 +22,8 @@ const NOT_A_YES: [(&str, u16, &str); 10] = [
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn d29_a_body_that_is_not_quite_right_decides_nothing() {
-    let stage = Plan::one_write(Kept::InMemory).build().await;
-    let client = &stage.client;
+    let test_server = TestPlan::one_write(StoreKind::Memory).build().await;
+    let client = &test_server.client;
     let (_, approval) = client.begin_held_run("write it").await;
     let path = format!("/v1/approvals/{approval}/approve");
     for (body, status, code) in NOT_A_YES {
@@ -41,16 +41,16 @@ async fn d29_a_body_that_is_not_quite_right_decides_nothing() {
 
     let still = client.get(&format!("/v1/approvals/{approval}")).await.ok(200);
     assert_eq!(still["status"], "pending");
-    assert_eq!(stage.note(), None);
+    assert_eq!(test_server.note(), None);
     client.post_nothing(&path).await.ok(200);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reload_with_a_body_that_is_not_quite_right_reads_nothing() {
-    let stage = Plan::one_write(Kept::InMemory).build().await;
-    let (client, path) = (&stage.client, "/v1/admin/reload");
+    let test_server = TestPlan::one_write(StoreKind::Memory).build().await;
+    let (client, path) = (&test_server.client, "/v1/admin/reload");
     let before = client.get("/v1/agents").await.ok(200);
-    stage.next.lock().unwrap().agents = Vec::new();
+    test_server.next_reload.lock().unwrap().agents = Vec::new();
     let plain = [("content-type", "text/plain")];
     client.send(Method::POST, path, &plain, Some("x".into())).await.refused(415, "UNSUPPORTED_MEDIA_TYPE");
     client.send(Method::POST, path, &[], Some("{}".into())).await.refused(415, "UNSUPPORTED_MEDIA_TYPE");
@@ -64,8 +64,8 @@ async fn a_reload_with_a_body_that_is_not_quite_right_reads_nothing() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn d20_a_message_that_is_not_quite_right_starts_nothing() {
-    let stage = Plan::one_write(Kept::InMemory).build().await;
-    let client = &stage.client;
+    let test_server = TestPlan::one_write(StoreKind::Memory).build().await;
+    let client = &test_server.client;
     client.post("/v1/threads", json!({"id": "t"})).await.ok(201);
     let path = "/v1/threads/t/messages";
     for body in [
@@ -93,7 +93,7 @@ async fn d20_a_message_that_is_not_quite_right_starts_nothing() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_query_that_means_nothing_is_refused() {
-    let stage = Plan::one_write(Kept::OnSqlite).build().await;
+    let test_server = TestPlan::one_write(StoreKind::Sqlite).build().await;
     for bad in [
         "/v1/runs?state=running",
         "/v1/runs?status=runing",
@@ -104,19 +104,19 @@ async fn a_query_that_means_nothing_is_refused() {
         "/v1/approvals?status=all",
         "/v1/runs?thread_id=%00",
     ] {
-        let answer = stage.client.get(bad).await;
+        let answer = test_server.client.get(bad).await;
         assert_eq!((answer.status, answer.code().as_str()), (400, "BAD_REQUEST"), "{bad}: {}", answer.text);
     }
     for gone in ["/v1/runs/%00", "/v1/runs/%ff", "/v1/runs/a%0Ab"] {
-        stage.client.get(gone).await.refused(404, "RUN_NOT_FOUND");
+        test_server.client.get(gone).await.refused(404, "RUN_NOT_FOUND");
     }
-    assert_eq!(stage.client.get("/v1/runs?limit=1000").await.status, 200);
+    assert_eq!(test_server.client.get("/v1/runs?limit=1000").await.status, 200);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn d29_no_route_and_no_method_are_refused_in_the_same_shape() {
-    let stage = Plan::one_write(Kept::InMemory).build().await;
-    let client = &stage.client;
+    let test_server = TestPlan::one_write(StoreKind::Memory).build().await;
+    let client = &test_server.client;
     client.get("/").await.refused(404, "NOT_FOUND");
     client.get("/v1/nothing").await.refused(404, "NOT_FOUND");
     client.delete("/v1/runs").await.refused(405, "METHOD_NOT_ALLOWED");
@@ -128,15 +128,15 @@ async fn d29_no_route_and_no_method_are_refused_in_the_same_shape() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_answer_has_an_id_and_careful_headers() {
-    let stage = Plan::one_write(Kept::InMemory).build().await;
+async fn every_response_has_a_request_id_and_security_headers() {
+    let test_server = TestPlan::one_write(StoreKind::Memory).build().await;
     for path in ["/healthz", "/v1/runs", "/v1/runs/none", "/nothing"] {
-        let answer = stage.client.get(path).await;
+        let answer = test_server.client.get(path).await;
         assert!(answer.headers["x-request-id"].to_str().unwrap().starts_with("req_"), "{path}");
         assert_eq!(answer.headers["x-content-type-options"], "nosniff", "{path}");
         assert_eq!(answer.headers["cache-control"], "no-store", "{path}");
         assert!(!answer.headers.contains_key("access-control-allow-origin"), "{path}");
     }
-    let own = stage.client.send(Method::GET, "/healthz", &[("x-request-id", "mine-1")], None).await;
+    let own = test_server.client.send(Method::GET, "/healthz", &[("x-request-id", "mine-1")], None).await;
     assert_eq!(own.headers["x-request-id"], "mine-1");
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::client::{Answer, Client, kinds};
-use crate::stage::{Kept, Plan, on_all_stores};
-use crate::watched_store::At;
+use crate::probe_store::BlockPoint;
+use crate::test_server::{StoreKind, TestPlan, on_all_stores};
 
 on_all_stores! {
     a_message_beside_the_deletion_of_its_thread_never_brings_it_back;
@@ -34,9 +34,9 @@ fn run_of(answer: Answer) -> String {
     answer.ok(202)["run_id"].as_str().unwrap().to_owned()
 }
 
-async fn a_message_beside_the_deletion_of_its_thread_never_brings_it_back(kept: Kept) {
-    let stage = Plan::one_write(kept).build().await;
-    let client = &stage.client;
+async fn a_message_beside_the_deletion_of_its_thread_never_brings_it_back(store_kind: StoreKind) {
+    let test_server = TestPlan::one_write(store_kind).build().await;
+    let client = &test_server.client;
     for round in 0..rounds(30) {
         let (thread, path) = (format!("t{round}"), format!("/v1/threads/t{round}"));
         client.post("/v1/threads", json!({"id": thread, "metadata": {"kept": true}})).await.ok(201);
@@ -56,9 +56,9 @@ async fn a_message_beside_the_deletion_of_its_thread_never_brings_it_back(kept: 
     }
 }
 
-async fn a_thread_is_created_beside_its_deletion(kept: Kept) {
-    let stage = Plan::one_write(kept).build().await;
-    let client = &stage.client;
+async fn a_thread_is_created_beside_its_deletion(store_kind: StoreKind) {
+    let test_server = TestPlan::one_write(store_kind).build().await;
+    let client = &test_server.client;
     let create = || client.post("/v1/threads", json!({"id": "t"}));
     for round in 0..rounds(100) {
         let (first, second, _) = tokio::join!(create(), create(), client.delete("/v1/threads/t"));
@@ -70,38 +70,38 @@ async fn a_thread_is_created_beside_its_deletion(kept: Kept) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_message_beside_prune_never_brings_its_thread_back_on_sqlite() {
-    a_message_beside_prune_never_brings_its_thread_back(Kept::OnSqlite).await;
+    a_message_beside_prune_never_brings_its_thread_back(StoreKind::Sqlite).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_message_beside_prune_never_brings_its_thread_back_on_postgres() {
-    a_message_beside_prune_never_brings_its_thread_back(Kept::OnPostgres).await;
+    a_message_beside_prune_never_brings_its_thread_back(StoreKind::Postgres).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thread_that_is_pruned_between_look_and_creation_stays_gone_on_sqlite() {
-    a_thread_that_is_pruned_between_look_and_creation_stays_gone(Kept::OnSqlite).await;
+    a_thread_that_is_pruned_between_look_and_creation_stays_gone(StoreKind::Sqlite).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thread_that_is_pruned_between_look_and_creation_stays_gone_on_postgres() {
-    a_thread_that_is_pruned_between_look_and_creation_stays_gone(Kept::OnPostgres).await;
+    a_thread_that_is_pruned_between_look_and_creation_stays_gone(StoreKind::Postgres).await;
 }
 
 /// A run that starts at once is created otherwise than one that waits for a place.
-async fn a_thread_that_is_pruned_between_look_and_creation_stays_gone(kept: Kept) {
+async fn a_thread_that_is_pruned_between_look_and_creation_stays_gone(store_kind: StoreKind) {
     for (running_runs_max, first_reaches) in [(1, "waiting_approval"), (0, "queued")] {
-        let mut plan = Plan::one_write(kept);
+        let mut plan = TestPlan::one_write(store_kind);
         plan.settings.running_runs_max = running_runs_max;
-        let stage = plan.build().await;
-        let client = &stage.client;
+        let test_server = plan.build().await;
+        let client = &test_server.client;
         with_an_ended_run(client, "t", first_reaches).await;
-        let hold_up = stage.notes.hold_up(At::Create);
+        let barrier = test_server.probe.block_at(BlockPoint::Create);
         let (posted, pruned) = tokio::join!(say(client, "t", "reject"), async {
-            hold_up.arrives().await;
-            let pruned = stage.prune().await;
-            stage.notes.end_hold_up();
-            hold_up.let_one_go();
+            barrier.wait_for_arrival().await;
+            let pruned = test_server.prune().await;
+            test_server.probe.unblock();
+            barrier.release_one();
             pruned
         });
         posted.refused(404, "THREAD_NOT_FOUND");
@@ -122,9 +122,9 @@ async fn with_an_ended_run(client: &Client, thread: &str, status: &str) -> Strin
 /// Threads that are pruned together, so that some of them are reached before their message and some after it.
 const PRUNED_TOGETHER: usize = 4;
 
-async fn a_message_beside_prune_never_brings_its_thread_back(kept: Kept) {
-    let stage = Plan::one_write(kept).build().await;
-    let client = &stage.client;
+async fn a_message_beside_prune_never_brings_its_thread_back(store_kind: StoreKind) {
+    let test_server = TestPlan::one_write(store_kind).build().await;
+    let client = &test_server.client;
     for round in 0..rounds(40).div_ceil(PRUNED_TOGETHER) {
         let threads: Vec<String> = (0..PRUNED_TOGETHER).map(|index| format!("t{round}_{index}")).collect();
         let mut earlier = Vec::new();
@@ -141,7 +141,7 @@ async fn a_message_beside_prune_never_brings_its_thread_back(kept: Kept) {
             for _ in 0..round % 4 {
                 client.get("/healthz").await;
             }
-            stage.prune().await
+            test_server.prune().await
         };
         let (pruned, posted) = tokio::join!(pruned, posts.join_all());
         let mut gone = 0;
@@ -178,9 +178,9 @@ async fn end(client: &Client, run: &str) {
     soon(client.run_reaches(run, "interrupted")).await;
 }
 
-async fn of_several_superseding_messages_the_last_one_runs(kept: Kept) {
-    let stage = Plan::one_write(kept).build().await;
-    let client = &stage.client;
+async fn of_several_superseding_messages_the_last_one_runs(store_kind: StoreKind) {
+    let test_server = TestPlan::one_write(store_kind).build().await;
+    let client = &test_server.client;
     let is_settled = |run: &Value| run["status"] == "waiting_approval" || run["ended_at"].is_string();
     for round in 0..rounds(10) {
         let thread = format!("t{round}");
@@ -223,9 +223,9 @@ async fn check_superseded(client: &Client, run: &Value) {
     assert_eq!(kinds(&log).contains(&"run.started"), run["started_at"].is_string());
 }
 
-async fn a_queue_with_room_takes_every_message(kept: Kept) {
-    let stage = Plan::one_write(kept).build().await;
-    let client = &stage.client;
+async fn a_queue_with_room_takes_every_message(store_kind: StoreKind) {
+    let test_server = TestPlan::one_write(store_kind).build().await;
+    let client = &test_server.client;
     for round in 0..rounds(100).div_ceil(100) {
         let thread = format!("t{round}");
         client.post("/v1/threads", json!({"id": thread})).await.ok(201);

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use crate::stories;
 
-fn shown(approval: &Approval) -> Value {
+fn as_json(approval: &Approval) -> Value {
     serde_json::to_value(approval).unwrap()
 }
 
@@ -19,9 +19,9 @@ fn shown(approval: &Approval) -> Value {
 fn d27_a_pending_approval_shows_its_call_and_its_arguments_and_no_decision() {
     let mut held = stories::named("one_held_call").held("tool.approval_requested");
     held.path = vec![PathEntry { run: held.run.clone(), agent: held.agent.clone(), call: held.call.clone() }];
-    let approval = Approval::of(&held).described("Move money between two accounts");
+    let approval = Approval::from_view(&held).with_description("Move money between two accounts");
     assert_eq!(
-        shown(&approval),
+        as_json(&approval),
         json!({
             "id": "apr_1", "kind": "approval", "run_id": "run_1", "thread_id": "thr_1", "call_id": "call_1",
             "step": 1, "agent": "assistant", "tool": "transfer",
@@ -42,7 +42,7 @@ fn d8_a_decided_approval_says_when_by_whom_and_why() {
     held.decided_at = Some(Timestamp(1_767_225_601_000));
     held.decided_by = Some(Principal::from("ana"));
     held.reason = Some("unknown payee".into());
-    let shown = shown(&Approval::of(&held));
+    let shown = as_json(&Approval::from_view(&held));
     assert_eq!(shown["status"], "rejected");
     assert_eq!(shown["decided_at"], "2026-01-01T00:00:01.000Z");
     assert_eq!((&shown["decided_by"], &shown["reason"]), (&json!("ana"), &json!("unknown payee")));
@@ -54,7 +54,7 @@ fn edited_arguments_are_shown_beside_the_original_ones_with_their_own_digest() {
     let held = stories::named("one_held_call").held("tool.approval_requested");
     let digest = Digest::sha256(b"edited");
     let edited = Arguments::Valid { value: Arc::new(json!({"to": "bob", "amount": 4})), digest };
-    let shown = shown(&Approval::of(&held).edited(&edited));
+    let shown = as_json(&Approval::from_view(&held).with_edited_arguments(&edited));
     assert_eq!(shown["arguments"], json!({"to": "bob", "amount": 4}));
     assert_eq!(shown["original_arguments"], json!({"to": "bob", "amount": 5}));
     assert_eq!(shown["arguments_digest"], digest.to_string());
@@ -64,7 +64,9 @@ fn edited_arguments_are_shown_beside_the_original_ones_with_their_own_digest() {
 fn what_may_not_be_what_it_looks_like_is_shown_escaped_and_flagged() {
     let held = stories::named("one_held_call").held("tool.approval_requested");
     let with = |value: Value| Arguments::Valid { value: Arc::new(value), digest: Digest::sha256(b"any") };
-    let of = |value: Value| shown(&Approval::of(&held).edited(&with(value)).displayed());
+    let of = |value: Value| {
+        as_json(&Approval::from_view(&held).with_edited_arguments(&with(value)).with_display())
+    };
     assert!(of(json!({"to": "Jürgen", "text": "a\nb", "city": "東京"})).get("display").is_none());
     let hidden = of(json!({"to": "b\u{3164}ob", "\u{1b}": "p\u{430}y"}));
     assert_eq!(hidden["arguments"]["to"], "b\u{3164}ob", "exactly what will run");
@@ -77,7 +79,7 @@ fn what_may_not_be_what_it_looks_like_is_shown_escaped_and_flagged() {
     );
     let mut question = stories::named("question_and_expiry").held("tool.suspended");
     Arc::make_mut(question.opened.as_mut().unwrap()).question = Some("\u{5d0}\u{202e}?".into());
-    let asked = shown(&Approval::of(&question).displayed());
+    let asked = as_json(&Approval::from_view(&question).with_display());
     assert_eq!(asked["display"]["question"], "\u{5d0}\\u202e?");
     assert_eq!(asked["display"]["warnings"], json!(["invisible", "right_to_left"]));
 }
@@ -85,10 +87,10 @@ fn what_may_not_be_what_it_looks_like_is_shown_escaped_and_flagged() {
 #[test]
 fn a_question_shows_itself_and_a_call_in_doubt_shows_its_choices() {
     let question = stories::named("question_and_expiry").held("tool.suspended");
-    let asked = shown(&Approval::of(&question));
+    let asked = as_json(&Approval::from_view(&question));
     assert_eq!(asked["kind"], "question");
     assert!(asked["question"].is_string() && asked.get("choices").is_none(), "{asked}");
     let in_doubt = stories::named("late_answer_after_a_take_over").held("tool.suspended");
-    let doubted = shown(&Approval::of(&in_doubt));
+    let doubted = as_json(&Approval::from_view(&in_doubt));
     assert_eq!((&doubted["kind"], &doubted["choices"]), (&json!("in_doubt"), &json!(["retry", "give_up"])));
 }

@@ -4,16 +4,16 @@ use std::collections::BTreeMap;
 
 use engine::store::CommittedEvent;
 use engine::store::StateView;
-use holdpoint_http::wire::call::{Call, fold};
+use holdpoint_http::wire::call::{Call, call_fold};
+use holdpoint_http::wire::enums::CallStatus;
 use holdpoint_http::wire::state::State;
-use holdpoint_http::wire::words::CallStatus;
 use machine::phase::Scope;
 use serde_json::{Value, json};
 
 use crate::stories::{self, Story};
 
 fn calls_after(story: &Story, count: usize) -> Vec<Call> {
-    let mut folded = fold();
+    let mut folded = call_fold();
     story.committed()[..count].iter().for_each(|committed: &CommittedEvent| folded.add(committed));
     folded.finish().calls
 }
@@ -78,13 +78,13 @@ fn a_denied_call_says_by_whom_and_why() {
 }
 
 fn state_after(story: &Story, count: usize, kept: &[StateView]) -> Value {
-    let mut folded = fold();
+    let mut folded = call_fold();
     story.committed()[..count].iter().for_each(|committed| folded.add(committed));
-    serde_json::to_value(State::of(&story.view(count), folded, kept)).unwrap()
+    serde_json::to_value(State::new(&story.view(count), folded, kept)).unwrap()
 }
 
 #[test]
-fn a73_the_state_paths_show_a_decision_from_when_it_is_recorded_until_the_call_goes_on() {
+fn a73_the_state_paths_show_a_decision_from_when_it_is_recorded_until_the_call_continues() {
     let story = stories::named("one_held_call");
     let waiting = state_after(&story, 8, &[]);
     assert_eq!(
@@ -122,7 +122,9 @@ fn a_patch_of_plugin_state_names_the_place_where_the_state_shows_it() {
         state_after(&story, story.events.len(), &[row(Scope::Run, "seen"), row(Scope::Thread, "seen")]);
     assert_eq!((&state["memory.seen"], &state["thread:memory.seen"]), (&json!(1), &json!(1)));
     for story in stories::all() {
-        for envelope in story.told_as_json().iter().filter(|envelope| envelope["type"] == "state.changed") {
+        for envelope in
+            story.envelopes_as_json().iter().filter(|envelope| envelope["type"] == "state.changed")
+        {
             let patch = &envelope["payload"]["patch"][0];
             let path = patch["path"].as_str().unwrap();
             assert_eq!(patch["op"], "add");

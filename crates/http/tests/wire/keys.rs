@@ -64,7 +64,7 @@ fn every_payload_has_exactly_the_keys_of_the_contract() {
         PAYLOADS.iter().map(|(name, always, maybe)| (*name, (*always, *maybe))).collect();
     let mut met = BTreeSet::new();
     for story in stories::all() {
-        for envelope in story.told_as_json() {
+        for envelope in story.envelopes_as_json() {
             let name = envelope["type"].as_str().unwrap().to_owned();
             let (always, maybe) = table.get(name.as_str()).unwrap_or_else(|| panic!("{name} is in no table"));
             let payload = &envelope["payload"];
@@ -80,10 +80,10 @@ fn every_payload_has_exactly_the_keys_of_the_contract() {
 }
 
 #[test]
-fn every_kind_of_fact_is_told_and_none_is_left_out() {
+fn every_kind_of_fact_is_sent_and_none_is_left_out() {
     let mut names = BTreeSet::new();
     for story in stories::all() {
-        assert_eq!(story.told().len(), story.events.len(), "{}", story.name);
+        assert_eq!(story.envelopes().len(), story.events.len(), "{}", story.name);
         names.extend(story.events.iter().map(|event| fact_name(&event.fact)));
     }
     // A kind of fact that no story has would be told by nobody here.
@@ -127,7 +127,7 @@ fn fact_name(fact: &Fact) -> &'static str {
 fn d30_the_envelope_has_its_keys_and_the_numbers_grow_by_one() {
     let always = ["seq", "type", "thread_id", "run_id", "step", "ts", "v", "payload"];
     for story in stories::all() {
-        for (index, envelope) in story.told_as_json().iter().enumerate() {
+        for (index, envelope) in story.envelopes_as_json().iter().enumerate() {
             assert_eq!(complaints(envelope, &always, &["checkpoint"]), [""; 0], "{envelope}");
             assert_eq!(envelope["seq"], index + 1, "{}", story.name);
             assert_eq!(envelope["v"], 1);
@@ -139,7 +139,7 @@ fn d30_the_envelope_has_its_keys_and_the_numbers_grow_by_one() {
 fn d18_every_event_of_a_run_names_the_same_thread_and_run() {
     for story in stories::all() {
         let (thread, run) = story.ids();
-        for envelope in story.told() {
+        for envelope in story.envelopes() {
             assert_eq!(
                 (envelope.thread_id.as_str(), envelope.run_id.as_str()),
                 (thread.as_str(), run.as_str())
@@ -156,12 +156,12 @@ fn d32_the_terminal_event_is_last_and_there_is_exactly_one() {
         .iter()
         .filter(|story| story.events.last().is_some_and(|event| matches!(event.fact, Fact::RunEnded { .. })))
     {
-        let told = story.told();
+        let sent = story.envelopes();
         let ends: Vec<u64> =
-            told.iter().filter(|event| terminal.contains(&event.name)).map(|event| event.seq).collect();
-        assert_eq!(ends, [told.len() as u64], "{}", story.name);
+            sent.iter().filter(|event| terminal.contains(&event.name)).map(|event| event.seq).collect();
+        assert_eq!(ends, [sent.len() as u64], "{}", story.name);
         assert!(
-            told.iter().all(|event| event.is_terminal() == terminal.contains(&event.name)),
+            sent.iter().all(|event| event.is_terminal() == terminal.contains(&event.name)),
             "{}",
             story.name
         );
@@ -173,8 +173,8 @@ fn d32_the_terminal_event_is_last_and_there_is_exactly_one() {
 #[test]
 fn the_last_event_of_a_commit_names_its_checkpoint_and_no_other_does() {
     for story in stories::all() {
-        for (committed, told) in story.committed().iter().zip(story.told_as_json()) {
-            assert_eq!(committed.checkpoint.is_some(), told.get("checkpoint").is_some(), "{told}");
+        for (committed, sent) in story.committed().iter().zip(story.envelopes_as_json()) {
+            assert_eq!(committed.checkpoint.is_some(), sent.get("checkpoint").is_some(), "{sent}");
         }
     }
 }

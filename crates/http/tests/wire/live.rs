@@ -4,8 +4,8 @@ use engine::live::{Delta, LiveItem, Part, ToolNote, ToolNoteBody};
 use holdpoint_http::wire::live::Frame;
 use serde_json::{Value, json};
 
-fn shown(item: &LiveItem) -> Value {
-    serde_json::to_value(Frame::of(&"thr_1".into(), &"run_1".into(), item)).unwrap()
+fn as_json(item: &LiveItem) -> Value {
+    serde_json::to_value(Frame::from_live_item(&"thr_1".into(), &"run_1".into(), item)).unwrap()
 }
 
 fn frame(name: &str, payload: &Value) -> Value {
@@ -19,25 +19,25 @@ fn delta(part: Part) -> LiveItem {
 #[test]
 fn deltas_say_where_they_belong_so_that_a_reader_sees_what_it_missed() {
     let body = json!({"message_id": "msg_1", "attempt": 2, "index": 0, "offset": 7, "text": "Do"});
-    assert_eq!(shown(&delta(Part::Text)), frame("text.delta", &body));
-    assert_eq!(shown(&delta(Part::Reasoning)), frame("reasoning.delta", &body));
+    assert_eq!(as_json(&delta(Part::Text)), frame("text.delta", &body));
+    assert_eq!(as_json(&delta(Part::Reasoning)), frame("reasoning.delta", &body));
     let part = Part::Arguments { index: 3, call_id: Some("call_1".into()) };
     // The model's own id may be that of an earlier call.
     let body = json!({"message_id": "msg_1", "attempt": 2, "index": 3, "offset": 7, "text": "Do"});
-    assert_eq!(shown(&delta(part)), frame("tool.arguments_delta", &body));
+    assert_eq!(as_json(&delta(part)), frame("tool.arguments_delta", &body));
 }
 
 #[test]
 fn a_reset_and_what_a_tool_says_carry_their_attempt() {
     let reset = LiveItem::Reset { message_id: "msg_1".into(), attempt: 2 };
-    assert_eq!(shown(&reset), frame("step.reset", &json!({"message_id": "msg_1", "attempt": 2})));
+    assert_eq!(as_json(&reset), frame("step.reset", &json!({"message_id": "msg_1", "attempt": 2})));
     let note = |body| LiveItem::Note(ToolNote { call_id: "call_1".into(), attempt: 1, body });
     assert_eq!(
-        shown(&note(ToolNoteBody::Log("half".into()))),
+        as_json(&note(ToolNoteBody::Log("half".into()))),
         frame("tool.log", &json!({"call_id": "call_1", "attempt": 1, "text": "half"}))
     );
     assert_eq!(
-        shown(&note(ToolNoteBody::Progress(json!({"done": 5})))),
+        as_json(&note(ToolNoteBody::Progress(json!({"done": 5})))),
         frame("tool.progress", &json!({"call_id": "call_1", "attempt": 1, "progress": {"done": 5}}))
     );
 }

@@ -9,11 +9,11 @@
 
 mod approvals;
 mod calls;
-mod golden;
+mod hydrate;
 mod keys;
 mod live;
 mod page;
 mod runs;
+mod snapshots;
 mod stories;
-mod telling;
 mod tool_events;

@@ -46,7 +46,7 @@ fn every_type_of_event_has_a_line() {
     let stored = PAYLOADS.iter().map(|(name, ..)| (*name).to_owned());
     let live = live_items()
         .into_iter()
-        .map(|item| Frame::of(&"thr_1".into(), &"run_1".into(), &item).name.to_owned());
+        .map(|item| Frame::from_live_item(&"thr_1".into(), &"run_1".into(), &item).name.to_owned());
     let unreadable = UnreadableEvent { seq: 1, checkpoint: None };
     let unreadable = Envelope::unreadable(&"thr_1".into(), &"run_1".into(), &unreadable).name.to_owned();
     assert_eq!(described("Every type of event"), stored.chain(live).chain([unreadable]).collect());

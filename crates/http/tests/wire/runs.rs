@@ -12,15 +12,15 @@ use serde_json::{Value, json};
 
 use crate::stories;
 
-fn shown(name: &str, count: Option<usize>) -> Value {
+fn run_json(name: &str, count: Option<usize>) -> Value {
     let story = stories::named(name);
-    serde_json::to_value(Run::of(&story.view(count.unwrap_or(story.events.len())))).unwrap()
+    serde_json::to_value(Run::from_view(&story.view(count.unwrap_or(story.events.len())))).unwrap()
 }
 
 #[test]
 fn d23_a_run_shows_its_status_times_usage_and_error() {
     assert_eq!(
-        shown("one_held_call", Some(8)),
+        run_json("one_held_call", Some(8)),
         json!({
             "id": "run_1", "thread_id": "thr_1", "agent": "assistant", "status": "waiting_approval",
             "termination": null, "step": 1,
@@ -33,12 +33,12 @@ fn d23_a_run_shows_its_status_times_usage_and_error() {
 
 #[test]
 fn d7_started_at_comes_with_the_first_running_and_ended_at_with_the_end() {
-    let queued = shown("one_held_call", Some(1));
+    let queued = run_json("one_held_call", Some(1));
     assert_eq!(
         (&queued["status"], &queued["started_at"], &queued["ended_at"]),
         (&json!("queued"), &json!(null), &json!(null))
     );
-    let ended = shown("one_held_call", None);
+    let ended = run_json("one_held_call", None);
     assert_eq!((&ended["status"], &ended["error"]), (&json!("completed"), &json!(null)));
     assert!(ended["ended_at"].is_string() && ended["started_at"].is_string(), "{ended}");
     assert_eq!(ended["termination"], json!({"reason": "natural_end"}));
@@ -47,7 +47,7 @@ fn d7_started_at_comes_with_the_first_running_and_ended_at_with_the_end() {
 
 #[test]
 fn d42_a_model_that_fails_ends_the_run_with_a_code_and_words() {
-    let failed = shown("model_failed", None);
+    let failed = run_json("model_failed", None);
     assert_eq!((&failed["status"], &failed["error"]["code"]), (&json!("failed"), &json!("MODEL_ERROR")));
     assert_eq!(failed["termination"]["reason"], "error");
     assert_eq!(failed["termination"]["detail"], failed["error"]["message"]);
@@ -55,7 +55,7 @@ fn d42_a_model_that_fails_ends_the_run_with_a_code_and_words() {
 
 #[test]
 fn d4_a_rejected_run_is_completed_and_stopped_with_the_code_rejected() {
-    let rejected = shown("rejected_ends_run", None);
+    let rejected = run_json("rejected_ends_run", None);
     assert_eq!(rejected["status"], "completed");
     assert_eq!(
         (&rejected["termination"]["reason"], &rejected["termination"]["code"]),
@@ -65,7 +65,7 @@ fn d4_a_rejected_run_is_completed_and_stopped_with_the_code_rejected() {
 
 #[test]
 fn a_superseded_run_is_interrupted_and_says_what_took_its_place() {
-    let superseded = shown("superseded_while_waiting", None);
+    let superseded = run_json("superseded_while_waiting", None);
     assert_eq!((&superseded["status"], &superseded["error"]), (&json!("interrupted"), &json!(null)));
     assert_eq!(superseded["termination"], json!({"reason": "cancelled", "code": "superseded"}));
 }
@@ -75,17 +75,17 @@ fn d24_an_accepted_interrupt_shows_at_once_and_never_on_a_run_that_has_ended() {
     let story = stories::named("one_held_call");
     let mut view = story.view(8);
     view.interrupt_accepted = true;
-    assert_eq!(serde_json::to_value(Run::of(&view)).unwrap()["status"], "interrupting");
+    assert_eq!(serde_json::to_value(Run::from_view(&view)).unwrap()["status"], "interrupting");
     let mut ended = story.view(story.events.len());
     ended.interrupt_accepted = true;
-    assert_eq!(serde_json::to_value(Run::of(&ended)).unwrap()["status"], "completed");
+    assert_eq!(serde_json::to_value(Run::from_view(&ended)).unwrap()["status"], "completed");
 }
 
 #[test]
 fn d23_the_run_and_its_terminal_event_agree() {
     for story in stories::all() {
-        let run = shown(&story.name, None);
-        let last = story.told_as_json().pop().unwrap();
+        let run = run_json(&story.name, None);
+        let last = story.envelopes_as_json().pop().unwrap();
         for key in ["status", "termination", "usage", "error"] {
             assert_eq!(run[key], last["payload"][key], "{}: {key}", story.name);
         }
@@ -95,9 +95,9 @@ fn d23_the_run_and_its_terminal_event_agree() {
 #[test]
 fn a_thread_names_its_active_run_only_while_there_is_one() {
     let mut view = ThreadView::absent("thr_1".into());
-    assert_eq!(Thread::of(&view), None);
+    assert_eq!(Thread::from_view(&view), None);
     view.created_at = Some(Timestamp(1_767_225_600_000));
-    let quiet = serde_json::to_value(Thread::of(&view)).unwrap();
+    let quiet = serde_json::to_value(Thread::from_view(&view)).unwrap();
     assert_eq!(
         quiet,
         json!({"id": "thr_1", "metadata": {}, "auto_approve": false, "created_at": "2026-01-01T00:00:00.000Z"})
@@ -111,7 +111,7 @@ fn a_thread_names_its_active_run_only_while_there_is_one() {
     view.auto_approved_by = Some(Principal::from("ana"));
     view.approved_tools = vec!["transfer".into()];
     view.metadata = Some(json!({"a": 1}));
-    let busy = serde_json::to_value(Thread::of(&view)).unwrap();
+    let busy = serde_json::to_value(Thread::from_view(&view)).unwrap();
     assert_eq!((&busy["active_run_id"], &busy["auto_approve"]), (&json!("run_1"), &json!(true)));
     assert_eq!((&busy["metadata"], &busy["approved_tools"]), (&json!({"a": 1}), &json!(["transfer"])));
 }
@@ -125,7 +125,8 @@ fn times_are_utc_with_milliseconds_whatever_the_number() {
 
 #[test]
 fn a_page_has_a_hundred_entries_unless_asked_and_never_more_than_a_thousand() {
-    let limit = |text| page::page(text, None).map(|page| page.limit).map_err(|error| error.code.as_str());
+    let limit =
+        |text| page::parse_page(text, None).map(|page| page.limit).map_err(|error| error.code.as_str());
     assert_eq!(limit(None), Ok(100));
     assert_eq!(limit(Some("7")), Ok(7));
     assert_eq!(limit(Some("5000")), Ok(1_000));
@@ -136,8 +137,8 @@ fn a_page_has_a_hundred_entries_unless_asked_and_never_more_than_a_thousand() {
 }
 
 #[test]
-fn a_cursor_that_no_list_gave_out_is_the_askers_mistake() {
-    let cursor = |text| page::page(None, Some(text)).map(|page| page.cursor);
+fn a_cursor_that_no_list_gave_out_is_a_client_error() {
+    let cursor = |text| page::parse_page(None, Some(text)).map(|page| page.cursor);
     assert_eq!(cursor("1767225600000.run_1").unwrap().as_deref(), Some("1767225600000.run_1"));
     for bad in ["", ".", "x.run_1", "-1.run_1", "5.", "99999999999999999999.run_1", "run_1"] {
         assert_eq!(cursor(bad).unwrap_err().details["field"], "cursor", "{bad}");

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use engine::store::{CommittedEvent, RunView, SuspensionView, Tenant};
 use holdpoint_http::wire::event::Envelope;
-use holdpoint_http::wire::telling::Telling;
+use holdpoint_http::wire::hydrate::EventHydrator;
 use machine::event::{Event, Fact, OpenedSuspension, Usage};
 use machine::id::{RunId, ThreadId};
 use machine::projection_rows::{ApprovalStatus, PublicRunStatus};
@@ -81,14 +81,14 @@ impl Story {
             .collect()
     }
 
-    pub(crate) fn told(&self) -> Vec<Envelope> {
+    pub(crate) fn envelopes(&self) -> Vec<Envelope> {
         let (thread, run) = self.ids();
-        let mut telling = Telling::new(thread, run);
-        self.committed().iter().flat_map(|committed| telling.hear(committed)).collect()
+        let mut hydrator = EventHydrator::new(thread, run);
+        self.committed().iter().flat_map(|committed| hydrator.hydrate(committed)).collect()
     }
 
-    pub(crate) fn told_as_json(&self) -> Vec<Value> {
-        self.told().iter().map(|envelope| serde_json::to_value(envelope).unwrap()).collect()
+    pub(crate) fn envelopes_as_json(&self) -> Vec<Value> {
+        self.envelopes().iter().map(|envelope| serde_json::to_value(envelope).unwrap()).collect()
     }
 
     /// The state after so many events.

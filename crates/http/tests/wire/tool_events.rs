@@ -32,12 +32,12 @@ fn b13_every_tool_event_names_its_call_and_its_turn_and_carries_what_it_is_about
     let mut results = Vec::new();
     for story in stories::all() {
         let (thread, run) = story.ids();
-        let told = story.told_as_json();
+        let sent = story.envelopes_as_json();
         let mut turns: BTreeMap<String, (Value, Value)> = BTreeMap::new();
         // The run that every event names has the agent.
-        let shown = serde_json::to_value(Run::of(&story.view(story.events.len()))).unwrap();
+        let shown = serde_json::to_value(Run::from_view(&story.view(story.events.len()))).unwrap();
         assert_eq!((&shown["id"], shown["agent"].is_string()), (&json!(run), true), "{shown}");
-        for event in &told {
+        for event in &sent {
             let kind = event["type"].as_str().unwrap();
             if !kind.starts_with("tool.") {
                 continue;
@@ -64,7 +64,7 @@ fn b13_every_tool_event_names_its_call_and_its_turn_and_carries_what_it_is_about
                     assert!(error["code"].is_string() && error["message"].is_string(), "{event}");
                 }
                 "tool.denied" => {
-                    let said = told.iter().map(|event| &event["payload"]["message"]);
+                    let said = sent.iter().map(|event| &event["payload"]["message"]);
                     let said = said.filter(|message| message["call_id"] == call && message["role"] == "tool");
                     let texts: Vec<&str> = said.filter_map(|message| message["content"].as_str()).collect();
                     let [text] = texts.as_slice() else { panic!("{}: {texts:?}", story.name) };

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use clap::Args;
 use engine::store::LogEntry;
-use holdpoint_http::wire::telling::Telling;
+use holdpoint_http::wire::hydrate::EventHydrator;
 use machine::id::RunId;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -87,12 +87,12 @@ impl Replay {
                 Exit::Other,
             )
         })?;
-        let mut telling = Telling::new(thread, run);
-        let told = events.iter().flat_map(|logged| match logged {
-            LogEntry::Event(committed) => telling.hear(committed),
-            LogEntry::Unreadable(event) => telling.hear_unreadable(event),
+        let mut hydrator = EventHydrator::new(thread, run);
+        let envelopes = events.iter().flat_map(|logged| match logged {
+            LogEntry::Event(committed) => hydrator.hydrate(committed),
+            LogEntry::Unreadable(event) => hydrator.hydrate_unreadable(event),
         });
-        for envelope in told {
+        for envelope in envelopes {
             let unreadable = |why: serde_json::Error| {
                 Problem::new("STORE_DAMAGED", why.to_string(), "Run holdpoint doctor.", Exit::Other)
             };

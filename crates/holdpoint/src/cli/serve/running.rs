@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use engine::{Engine, Settings};
-use holdpoint_http::{Approvers, Limits, Origins, Server, Setup, callbacks_at};
+use holdpoint_http::{Approvers, Limits, Origins, Server, Setup, callback_base_url};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -85,7 +85,7 @@ impl Running {
             log_lines_dropped: log.dropped(),
         };
         let connections_per_address_max = settings.connections_per_address_max;
-        let server = Server::limited(setup, Limits { connections_per_address_max, ..Limits::default() });
+        let server = Server::with_limits(setup, Limits { connections_per_address_max, ..Limits::default() });
         server.revoke_lapsed_grants().await;
         // It is told to drain by name.
         let serving = tokio::spawn(server.clone().serve(listener, CancellationToken::new()));
@@ -154,7 +154,7 @@ fn engine_settings(configuration: &Configuration, address: SocketAddr) -> Settin
         running_runs_max: settings.running_runs_max,
         several_tenants: configuration.has_several_tenants(),
         quotas: configuration.quotas,
-        callbacks_at: Some(callbacks_at(&public_url)),
+        callbacks_at: Some(callback_base_url(&public_url)),
         callback_secrets: settings.callback_secrets,
         ..Settings::default()
     }

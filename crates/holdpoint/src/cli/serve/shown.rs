@@ -52,7 +52,7 @@ pub(super) fn auth(auth: Option<&config::Auth>, open_token: &str) -> Auth {
         name: key.name.to_string(),
         sha256: key.sha256,
         tenant: key.tenant.clone(),
-        roles: Roles::of(&key.roles.iter().copied().map(role).collect::<Vec<Role>>()),
+        roles: Roles::from_list(&key.roles.iter().copied().map(role).collect::<Vec<Role>>()),
         agents: key.agents.clone().map_or(AgentScope::All, AgentScope::Only),
     };
     Auth::Keys(auth.keys.iter().map(key).collect())

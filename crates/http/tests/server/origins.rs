@@ -4,13 +4,13 @@ use hyper::Method;
 use serde_json::json;
 
 use crate::client::JSON;
-use crate::stage::{Kept, Plan};
+use crate::test_server::{StoreKind, TestPlan};
 use holdpoint_http::Role;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_web_page_cannot_approve() {
-    let stage = Plan::one_write(Kept::InMemory).build().await;
-    let client = &stage.client;
+    let test_server = TestPlan::one_write(StoreKind::Memory).build().await;
+    let client = &test_server.client;
     let (_, approval) = client.begin_held_run("write it").await;
     let path = format!("/v1/approvals/{approval}/approve");
     for origin in ["https://evil.example", "null", "http://localhost:1", "http://evil.example:8787"] {
@@ -41,23 +41,24 @@ async fn a_web_page_cannot_approve() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn with_keys_the_name_of_the_server_is_its_own_affair() {
-    let stage = Plan::one_write(Kept::InMemory).with_keys(&[("k", "acme", &[Role::Run])]).build().await;
+async fn with_keys_any_host_and_origin_are_accepted() {
+    let test_server =
+        TestPlan::one_write(StoreKind::Memory).with_keys(&[("k", "acme", &[Role::Run])]).build().await;
     let headers = [("host", "agents.example"), ("origin", "https://app.example")];
-    stage.as_key("k").send(Method::GET, "/v1/runs", &headers, None).await.ok(200);
+    test_server.as_key("k").send(Method::GET, "/v1/runs", &headers, None).await.ok(200);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn agents_are_shown_and_read_again() {
-    let stage = Plan::one_write(Kept::InMemory).build().await;
-    let listed = stage.client.get("/v1/agents").await.ok(200);
+async fn agents_are_listed_and_reloaded() {
+    let test_server = TestPlan::one_write(StoreKind::Memory).build().await;
+    let listed = test_server.client.get("/v1/agents").await.ok(200);
     assert_eq!(listed["agents"][0]["name"], "assistant");
-    let one = stage.client.get("/v1/agents/assistant").await.ok(200);
+    let one = test_server.client.get("/v1/agents/assistant").await.ok(200);
     assert_eq!(one["tools"].as_array().unwrap().len(), 6);
-    stage.client.get("/v1/agents/nobody").await.refused(404, "AGENT_NOT_FOUND");
-    let again = stage.client.post_nothing("/v1/admin/reload").await.ok(200);
+    test_server.client.get("/v1/agents/nobody").await.refused(404, "AGENT_NOT_FOUND");
+    let again = test_server.client.post_nothing("/v1/admin/reload").await.ok(200);
     assert_eq!(again, listed);
-    stage.next.lock().unwrap().agents = Vec::new();
-    assert_eq!(stage.client.post_nothing("/v1/admin/reload").await.ok(200), json!({"agents": []}));
-    assert_eq!(stage.client.get("/v1/agents").await.ok(200), json!({"agents": []}));
+    test_server.next_reload.lock().unwrap().agents = Vec::new();
+    assert_eq!(test_server.client.post_nothing("/v1/admin/reload").await.ok(200), json!({"agents": []}));
+    assert_eq!(test_server.client.get("/v1/agents").await.ok(200), json!({"agents": []}));
 }

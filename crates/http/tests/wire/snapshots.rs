@@ -13,18 +13,18 @@ fn every_stored_log_looks_as_it_always_did() {
     let mut names = BTreeSet::new();
     for story in stories::all() {
         let lines: Vec<String> =
-            story.told().iter().map(|envelope| serde_json::to_string(envelope).unwrap()).collect();
-        let told = lines.join("\n") + "\n";
+            story.envelopes().iter().map(|envelope| serde_json::to_string(envelope).unwrap()).collect();
+        let sent = lines.join("\n") + "\n";
         let path = folder().join(format!("{}.jsonl", story.name));
         if env::var_os("GOLDEN_WRITE").is_some() {
-            fs::write(&path, &told).unwrap();
+            fs::write(&path, &sent).unwrap();
         }
         let expected =
             fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-        for (number, (told, expected)) in told.lines().zip(expected.lines()).enumerate() {
-            assert_eq!(told, expected, "{}, line {}", story.name, number + 1);
+        for (number, (sent, expected)) in sent.lines().zip(expected.lines()).enumerate() {
+            assert_eq!(sent, expected, "{}, line {}", story.name, number + 1);
         }
-        assert_eq!(told.lines().count(), expected.lines().count(), "{}", story.name);
+        assert_eq!(sent.lines().count(), expected.lines().count(), "{}", story.name);
         names.insert(format!("{}.jsonl", story.name));
     }
     assert!(

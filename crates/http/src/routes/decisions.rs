@@ -17,11 +17,11 @@ use serde_json::Value;
 use crate::access::Caller;
 use crate::body::{DecisionEntry, Decisions};
 use crate::error::ApiError;
-use crate::received::{Received, RunPath};
-use crate::repeats::Repeat;
-use crate::routes::runs::found;
+use crate::extract::{RequestBody, RunPath};
+use crate::idempotency::IdempotentRequest;
+use crate::routes::runs::find_run;
 use crate::server::Server;
-use crate::settling::is_void;
+use crate::submit_decision::is_void;
 use crate::wire::decision::{DecisionResult, DecisionResults, Outcome};
 
 /// Decide on held calls of a run, each alone
@@ -32,30 +32,30 @@ pub(crate) async fn decisions(
     State(server): State<Arc<Server>>,
     caller: Caller,
     RunPath(run): RunPath,
-    received: Received,
+    received: RequestBody,
 ) -> Result<Response, ApiError> {
-    let asked: Decisions = received.strict().await?;
-    found(&server, &caller, &run).await?;
+    let request: Decisions = received.parse().await?;
+    find_run(&server, &caller, &run).await?;
     let store = server.engine.store().clone();
-    let repeat = Repeat::of(&*store, &caller, &received, &run).await;
-    if let Some(answer) = repeat.answer().await? {
+    let idempotent = IdempotentRequest::new(&*store, &caller, &received, &run).await;
+    if let Some(answer) = idempotent.stored_response().await? {
         return Ok(answer);
     }
-    let mut results = Vec::with_capacity(asked.decisions.len());
-    for (ordinal, entry) in asked.decisions.into_iter().enumerate() {
+    let mut results = Vec::with_capacity(request.decisions.len());
+    for (ordinal, entry) in request.decisions.into_iter().enumerate() {
         // What the entry before has changed counts for this one.
-        let view = found(&server, &caller, &run).await?;
-        results.push(one(&server, &caller, &view, entry, &repeat, ordinal).await?);
+        let view = find_run(&server, &caller, &run).await?;
+        results.push(decide_one(&server, &caller, &view, entry, &idempotent, ordinal).await?);
     }
-    repeat.keep(StatusCode::OK, &DecisionResults { results }).await
+    idempotent.store_and_respond(StatusCode::OK, &DecisionResults { results }).await
 }
 
-async fn one(
+async fn decide_one(
     server: &Server,
     caller: &Caller,
     run: &RunView,
     entry: Value,
-    repeat: &Repeat<'_>,
+    idempotent: &IdempotentRequest<'_>,
     ordinal: usize,
 ) -> Result<DecisionResult, ApiError> {
     let entry = match DecisionEntry::read(entry) {
@@ -70,56 +70,57 @@ async fn one(
     };
     let derived = decide.id.is_none();
     if derived {
-        decide.id = repeat.decision_id(ordinal);
+        decide.id = idempotent.decision_id(ordinal);
     }
-    if ended_by_its_columns(run) {
-        return Ok(DecisionResult::judged(&call, id.as_deref(), &Verdict::Refused(Refusal::RunOver)));
+    if is_ended_and_unreadable(run) {
+        return Ok(DecisionResult::from_verdict(&call, id.as_deref(), &Verdict::Refused(Refusal::RunOver)));
     }
     let control = run.decoded()?;
     let known = control.call(&decide.call);
-    let earlier = earlier(server, &decide).await?;
+    let earlier = earlier_decision(server, &decide).await?;
     let open = known.and_then(Call::suspension);
     let meant = earlier.as_ref().map(|earlier| &earlier.suspension).or(open.map(|open| &open.id));
     let is_other = decide.suspension.is_some() && decide.suspension.as_ref() != meant;
     if earlier.is_some() {
         // A repeat, or the id of another decision: either way nothing comes of it, so that nothing more is asked.
         if is_other {
-            return Ok(DecisionResult::judged(&call, id.as_deref(), &Verdict::Refused(Refusal::IdUsed)));
+            let refused = Verdict::Refused(Refusal::IdUsed);
+            return Ok(DecisionResult::from_verdict(&call, id.as_deref(), &refused));
         }
     } else if let Some(open) = open {
         if let Err(refused) = caller.may_decide(open.held.kind(), server) {
-            return Ok(DecisionResult::of(&call, id.as_deref(), Outcome::Forbidden, &refused.message));
+            return Ok(DecisionResult::new(&call, id.as_deref(), Outcome::Forbidden, &refused.message));
         }
         if is_other {
-            return Ok(DecisionResult::other_opening(&call, id.as_deref()));
+            return Ok(DecisionResult::wrong_suspension(&call, id.as_deref()));
         }
         // As long as this opening is open, the arguments are these.
         if seen.is_some_and(|seen| known.is_some_and(|call| call.arguments != seen)) {
             let refused = Verdict::Refused(Refusal::DigestMismatch);
-            return Ok(DecisionResult::judged(&call, id.as_deref(), &refused));
+            return Ok(DecisionResult::from_verdict(&call, id.as_deref(), &refused));
         }
         // This opening and no later one: whether the caller may answer that was not asked.
         match target_suspension(control, &decide.call, decide.suspension.as_ref()) {
             Ok(suspension) => decide.suspension = Some(suspension),
             Err(refusal) => {
                 let refused = Verdict::Refused(refusal);
-                return Ok(DecisionResult::judged(&call, id.as_deref(), &refused));
+                return Ok(DecisionResult::from_verdict(&call, id.as_deref(), &refused));
             }
         }
     } else {
         let refused = Verdict::Refused(if run.status.ended() { Refusal::RunOver } else { Refusal::NotHeld });
         return Ok(if known.is_some() || had_call(server, caller, run, &decide.call).await? {
-            DecisionResult::judged(&call, id.as_deref(), &refused)
+            DecisionResult::from_verdict(&call, id.as_deref(), &refused)
         } else {
             DecisionResult::not_found(&call, id.as_deref())
         });
     }
-    let verdict = decided(server, decide, earlier.as_ref()).await?;
-    Ok(answered(DecisionResult::judged(&call, id.as_deref(), &verdict), derived))
+    let verdict = submit(server, decide, earlier.as_ref()).await?;
+    Ok(as_applied(DecisionResult::from_verdict(&call, id.as_deref(), &verdict), derived))
 }
 
 /// With an id that was derived from the request it was this very request that applied it, before its answer got lost.
-fn answered(mut result: DecisionResult, derived: bool) -> DecisionResult {
+fn as_applied(mut result: DecisionResult, derived: bool) -> DecisionResult {
     if derived && result.outcome == Outcome::AlreadyApplied {
         result.outcome = Outcome::Applied;
     }
@@ -127,20 +128,20 @@ fn answered(mut result: DecisionResult, derived: bool) -> DecisionResult {
 }
 
 /// Nothing says which calls it had.
-const fn ended_by_its_columns(run: &RunView) -> bool {
+const fn is_ended_and_unreadable(run: &RunView) -> bool {
     run.control.is_none() && run.status.ended()
 }
 
 /// The decision that was accepted under this id: whether it is the same one is the run's to say.
-async fn earlier(server: &Server, decide: &Decide) -> Result<Option<Decision>, ApiError> {
+async fn earlier_decision(server: &Server, decide: &Decide) -> Result<Option<Decision>, ApiError> {
     let Some(id) = &decide.id else { return Ok(None) };
     Ok(server.engine.store().decision(&decide.tenant, &decide.run, id).await?)
 }
 
-async fn decided(server: &Server, decide: Decide, earlier: Option<&Decision>) -> Result<Verdict, ApiError> {
+async fn submit(server: &Server, decide: Decide, earlier: Option<&Decision>) -> Result<Verdict, ApiError> {
     let (began, tenant) = (Instant::now(), decide.tenant.clone());
     let verdict = server.engine.decide(decide).await?;
-    server.metrics.decided(&verdict, began.elapsed());
+    server.metrics.record_decision(&verdict, began.elapsed());
     let Some(earlier) = earlier.filter(|_| verdict == Verdict::AlreadyApplied) else { return Ok(verdict) };
     // Where the tool had changed nothing was applied, and a repeat is told the same.
     let settled = server.engine.approval(&tenant, &earlier.suspension).await?;

@@ -14,7 +14,7 @@ use tokio::sync::Semaphore;
 
 /// What was read, and what is done to whoever reads.
 #[derive(Default)]
-pub(crate) struct Notes {
+pub(crate) struct StoreProbe {
     pub(crate) events_read: AtomicUsize,
     /// Approvals that were listed of one run, whatever became of them.
     pub(crate) changes_listed: AtomicUsize,
@@ -24,14 +24,14 @@ pub(crate) struct Notes {
     /// Answers that were to be kept.
     pub(crate) answers: AtomicUsize,
     /// No answer is kept, as if the process had died before.
-    pub(crate) forgets: AtomicBool,
+    pub(crate) drops_answers: AtomicBool,
     /// The clock is ahead by so much.
     pub(crate) ahead_ms: AtomicU64,
-    hold_up: Mutex<Option<Arc<HoldUp>>>,
+    barrier: Mutex<Option<Arc<StoreBarrier>>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum At {
+pub(crate) enum BlockPoint {
     /// A list of runs.
     Runs,
     /// A list of approvals, once it is read.
@@ -47,41 +47,41 @@ pub(crate) enum At {
 }
 
 /// Whoever comes here waits.
-pub(crate) struct HoldUp {
-    at: At,
+pub(crate) struct StoreBarrier {
+    at: BlockPoint,
     arrived: Semaphore,
     let_go: Semaphore,
 }
 
-impl HoldUp {
+impl StoreBarrier {
     /// One more has come.
-    pub(crate) async fn arrives(&self) {
+    pub(crate) async fn wait_for_arrival(&self) {
         self.arrived.acquire().await.expect("it is never closed").forget();
     }
 
     /// One of them may go on.
-    pub(crate) fn let_one_go(&self) {
+    pub(crate) fn release_one(&self) {
         self.let_go.add_permits(1);
     }
 }
 
-impl Notes {
+impl StoreProbe {
     /// From here on, until it ends.
-    pub(crate) fn hold_up(&self, at: At) -> Arc<HoldUp> {
-        let hold_up = Arc::new(HoldUp { at, arrived: Semaphore::new(0), let_go: Semaphore::new(0) });
-        *self.hold_up.lock().expect("nobody panics here") = Some(hold_up.clone());
-        hold_up
+    pub(crate) fn block_at(&self, at: BlockPoint) -> Arc<StoreBarrier> {
+        let barrier = Arc::new(StoreBarrier { at, arrived: Semaphore::new(0), let_go: Semaphore::new(0) });
+        *self.barrier.lock().expect("nobody panics here") = Some(barrier.clone());
+        barrier
     }
 
-    pub(crate) fn end_hold_up(&self) {
-        *self.hold_up.lock().expect("nobody panics here") = None;
+    pub(crate) fn unblock(&self) {
+        *self.barrier.lock().expect("nobody panics here") = None;
     }
 
-    async fn pass(&self, at: At) {
-        let found = self.hold_up.lock().expect("nobody panics here").clone();
-        let Some(hold_up) = found.filter(|hold_up| hold_up.at == at) else { return };
-        hold_up.arrived.add_permits(1);
-        hold_up.let_go.acquire().await.expect("it is never closed").forget();
+    async fn wait_at(&self, at: BlockPoint) {
+        let found = self.barrier.lock().expect("nobody panics here").clone();
+        let Some(barrier) = found.filter(|barrier| barrier.at == at) else { return };
+        barrier.arrived.add_permits(1);
+        barrier.let_go.acquire().await.expect("it is never closed").forget();
     }
 
     pub(crate) fn count(number: &AtomicUsize) -> usize {
@@ -89,18 +89,18 @@ impl Notes {
     }
 }
 
-pub(crate) struct WatchedStore {
+pub(crate) struct ProbedStore {
     pub(crate) store: Arc<dyn Store>,
-    pub(crate) notes: Arc<Notes>,
+    pub(crate) probe: Arc<StoreProbe>,
 }
 
-impl Wrapper for WatchedStore {
+impl Wrapper for ProbedStore {
     fn inner(&self) -> &dyn Store {
         &*self.store
     }
 
     fn now(&self) -> Timestamp {
-        self.store.now().plus_ms(self.notes.ahead_ms.load(Ordering::SeqCst))
+        self.store.now().plus_ms(self.probe.ahead_ms.load(Ordering::SeqCst))
     }
 
     fn events(
@@ -113,20 +113,20 @@ impl Wrapper for WatchedStore {
         let reading = self.store.events(tenant, run, after, limit);
         Box::pin(async move {
             let events = reading.await?;
-            self.notes.events_read.fetch_add(events.len(), Ordering::SeqCst);
+            self.probe.events_read.fetch_add(events.len(), Ordering::SeqCst);
             Ok(events)
         })
     }
 
     fn create(&self, create: Create) -> BoxFuture<'_, Result<Created, StoreError>> {
         Box::pin(async move {
-            self.notes.pass(At::Create).await;
+            self.probe.wait_at(BlockPoint::Create).await;
             self.store.create(create).await
         })
     }
 
     fn next_wake(&self) -> BoxFuture<'_, Result<Option<Timestamp>, StoreError>> {
-        self.notes.next_wakes.fetch_add(1, Ordering::SeqCst);
+        self.probe.next_wakes.fetch_add(1, Ordering::SeqCst);
         self.store.next_wake()
     }
 
@@ -137,8 +137,8 @@ impl Wrapper for WatchedStore {
         scope: &str,
         answer: StoredResponse,
     ) -> BoxFuture<'_, Result<StoredResponse, StoreError>> {
-        self.notes.answers.fetch_add(1, Ordering::SeqCst);
-        if self.notes.forgets.load(Ordering::SeqCst) && !answer.answer.is_empty() {
+        self.probe.answers.fetch_add(1, Ordering::SeqCst);
+        if self.probe.drops_answers.load(Ordering::SeqCst) && !answer.answer.is_empty() {
             let gone = StoreError::Failed(StoreFailure::Unavailable("it died before".into()));
             return Box::pin(std::future::ready(Err(gone)));
         }
@@ -148,7 +148,7 @@ impl Wrapper for WatchedStore {
     fn append(&self, lease: &Lease, append: Append) -> BoxFuture<'_, Result<Appended, StoreError>> {
         let lease = lease.clone();
         Box::pin(async move {
-            self.notes.pass(At::Append).await;
+            self.probe.wait_at(BlockPoint::Append).await;
             self.store.append(&lease, append).await
         })
     }
@@ -161,7 +161,7 @@ impl Wrapper for WatchedStore {
     ) -> BoxFuture<'_, Result<Option<Decision>, StoreError>> {
         let reading = self.store.decision(tenant, run, id);
         Box::pin(async move {
-            self.notes.pass(At::Decision).await;
+            self.probe.wait_at(BlockPoint::Decision).await;
             reading.await
         })
     }
@@ -173,7 +173,7 @@ impl Wrapper for WatchedStore {
     ) -> BoxFuture<'_, Result<Option<SuspensionView>, StoreError>> {
         let (tenant, id) = (tenant.clone(), id.clone());
         Box::pin(async move {
-            self.notes.pass(At::Approval).await;
+            self.probe.wait_at(BlockPoint::Approval).await;
             self.store.suspension(&tenant, &id).await
         })
     }
@@ -186,7 +186,7 @@ impl Wrapper for WatchedStore {
     ) -> BoxFuture<'_, Result<Listed<RunView>, StoreError>> {
         let reading = self.store.runs(tenant, filter, page);
         Box::pin(async move {
-            self.notes.pass(At::Runs).await;
+            self.probe.wait_at(BlockPoint::Runs).await;
             reading.await
         })
     }
@@ -197,15 +197,15 @@ impl Wrapper for WatchedStore {
         filter: &ApprovalFilter,
         page: &Page,
     ) -> BoxFuture<'_, Result<Listed<SuspensionView>, StoreError>> {
-        self.notes.rows_max.fetch_max(page.limit, Ordering::SeqCst);
+        self.probe.rows_max.fetch_max(page.limit, Ordering::SeqCst);
         let of_run = filter.run.is_some() && filter.status.is_none();
         let reading = self.store.approvals(tenant, filter, page);
         Box::pin(async move {
             let listed = reading.await?;
             if of_run {
-                self.notes.changes_listed.fetch_add(listed.items.len(), Ordering::SeqCst);
+                self.probe.changes_listed.fetch_add(listed.items.len(), Ordering::SeqCst);
             }
-            self.notes.pass(At::Approvals).await;
+            self.probe.wait_at(BlockPoint::Approvals).await;
             Ok(listed)
         })
     }
@@ -216,7 +216,7 @@ impl Wrapper for WatchedStore {
         thread: &ThreadId,
         page: &Page,
     ) -> BoxFuture<'_, Result<Listed<MessageView>, StoreError>> {
-        self.notes.rows_max.fetch_max(page.limit, Ordering::SeqCst);
+        self.probe.rows_max.fetch_max(page.limit, Ordering::SeqCst);
         self.store.messages(tenant, thread, page)
     }
 }

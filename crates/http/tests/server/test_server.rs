@@ -1,4 +1,4 @@
-//! What the stories are told on: an engine with a scripted model and a few tools, behind a server on a port of its own.
+//! The server under test: an engine with a scripted model and a few tools, behind a server on a port of its own.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -29,14 +29,14 @@ use tools::builtin::{Options, builtin};
 
 use crate::client::Client;
 use crate::postgres_server;
-use crate::watched_store::{Notes, WatchedStore};
+use crate::probe_store::{ProbedStore, StoreProbe};
 
 /// Where runs are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kept {
-    InMemory,
-    OnSqlite,
-    OnPostgres,
+pub(crate) enum StoreKind {
+    Memory,
+    Sqlite,
+    Postgres,
 }
 
 /// Each story on each store.
@@ -44,12 +44,12 @@ macro_rules! on_both_stores {
     ($($name:ident;)*) => {
         mod in_memory {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $name() { super::$name($crate::stage::Kept::InMemory).await }
+            async fn $name() { super::$name($crate::test_server::StoreKind::Memory).await }
             )*
         }
         mod on_sqlite {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $name() { super::$name($crate::stage::Kept::OnSqlite).await }
+            async fn $name() { super::$name($crate::test_server::StoreKind::Sqlite).await }
             )*
         }
     };
@@ -59,22 +59,22 @@ pub(crate) use on_both_stores;
 /// The same with PostgreSQL, where the store makes a difference.
 macro_rules! on_all_stores {
     ($($name:ident;)*) => {
-        $crate::stage::on_both_stores! { $($name;)* }
+        $crate::test_server::on_both_stores! { $($name;)* }
         mod on_postgres {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $name() { super::$name($crate::stage::Kept::OnPostgres).await }
+            async fn $name() { super::$name($crate::test_server::StoreKind::Postgres).await }
             )*
         }
     };
 }
 pub(crate) use on_all_stores;
 
-/// Where tools are told to report; whoever plays a tool here asks the server of the stage.
+/// Where tools are told to report; whoever plays a tool here asks the test server.
 pub(crate) const CALLBACKS: &str = "https://runs.example.org/v1/callbacks";
 
-/// What a stage is made of.
-pub(crate) struct Plan {
-    pub(crate) kept: Kept,
+/// What a test server is made of.
+pub(crate) struct TestPlan {
+    pub(crate) store_kind: StoreKind,
     pub(crate) replies: Vec<Reply>,
     pub(crate) auth: Auth,
     pub(crate) limits: Limits,
@@ -84,10 +84,10 @@ pub(crate) struct Plan {
     pub(crate) others: &'static [&'static str],
 }
 
-impl Plan {
-    pub(crate) fn new(kept: Kept, replies: impl IntoIterator<Item = Reply>) -> Self {
+impl TestPlan {
+    pub(crate) fn new(store_kind: StoreKind, replies: impl IntoIterator<Item = Reply>) -> Self {
         Self {
-            kept,
+            store_kind,
             replies: replies.into_iter().collect(),
             auth: Auth::open(OPEN_TOKEN),
             limits: Limits::default(),
@@ -98,8 +98,8 @@ impl Plan {
     }
 
     /// One held write, and then a word.
-    pub(crate) fn one_write(kept: Kept) -> Self {
-        Self::new(kept, [write_call(), Reply::text("Done.")])
+    pub(crate) fn one_write(store_kind: StoreKind) -> Self {
+        Self::new(store_kind, [write_call(), Reply::text("Done.")])
     }
 
     pub(crate) fn with_keys(mut self, keys: &[(&str, &str, &[Role])]) -> Self {
@@ -107,8 +107,8 @@ impl Plan {
         self
     }
 
-    pub(crate) async fn build(self) -> Stage {
-        Stage::new(self).await
+    pub(crate) async fn build(self) -> TestServer {
+        TestServer::new(self).await
     }
 }
 
@@ -118,13 +118,13 @@ pub(crate) fn keys_of(keys: &[(&str, &str, &[Role])]) -> Auth {
         name: (*name).to_owned(),
         sha256: Sha256::digest(token(name)).into(),
         tenant: Tenant::from(*tenant),
-        roles: Roles::of(roles),
+        roles: Roles::from_list(roles),
         agents: AgentScope::All,
     });
     Auth::Keys(keys.collect())
 }
 
-/// No keys: deciding needs this token, which the client of a stage sends unless it is told otherwise.
+/// No keys: deciding needs this token, which the client of a test server sends unless it is told otherwise.
 pub(crate) const OPEN_TOKEN: &str = "drawn-by-the-server";
 
 /// The token of the key with this name.
@@ -136,7 +136,7 @@ pub(crate) fn write_call() -> Reply {
     Reply::call("call_0", "write_file", json!({"path": "note.txt", "text": "written"}))
 }
 
-pub(crate) struct Stage {
+pub(crate) struct TestServer {
     pub(crate) client: Client,
     pub(crate) engine: Engine,
     pub(crate) server: Arc<Server>,
@@ -150,9 +150,9 @@ pub(crate) struct Stage {
     /// With what each call of `later` may report.
     pub(crate) callbacks: Arc<Mutex<Vec<Callback>>>,
     /// What was read of the store.
-    pub(crate) notes: Arc<Notes>,
+    pub(crate) probe: Arc<StoreProbe>,
     /// What the next reload finds.
-    pub(crate) next: Arc<Mutex<Again>>,
+    pub(crate) next_reload: Arc<Mutex<NextReload>>,
     upkeep: Upkeep,
     replies: Vec<Reply>,
     folder: PathBuf,
@@ -165,14 +165,14 @@ enum Upkeep {
     OnPostgres(Box<PostgresUpkeep>),
 }
 
-async fn open_store(kept: Kept, folder: &Path, number: u32) -> (Arc<dyn Store>, Upkeep) {
-    match kept {
-        Kept::InMemory => (Arc::new(MemoryStore::new()), Upkeep::InMemory),
-        Kept::OnSqlite => {
+async fn open_store(store_kind: StoreKind, folder: &Path, number: u32) -> (Arc<dyn Store>, Upkeep) {
+    match store_kind {
+        StoreKind::Memory => (Arc::new(MemoryStore::new()), Upkeep::InMemory),
+        StoreKind::Sqlite => {
             let store = Arc::new(SqliteStore::open(folder.join("runs.db")).expect("a store"));
             (store.clone(), Upkeep::OnSqlite(store))
         }
-        Kept::OnPostgres => {
+        StoreKind::Postgres => {
             let (address, schema) = (postgres_server::server().address(), format!("stage_{number}"));
             let settings = stores::postgres::PostgresSettings { schema, ..Default::default() };
             let store = PostgresStore::open_with(&address, settings.clone()).await.expect("a store");
@@ -183,27 +183,27 @@ async fn open_store(kept: Kept, folder: &Path, number: u32) -> (Arc<dyn Store>, 
 }
 
 #[derive(Clone)]
-pub(crate) struct Again {
+pub(crate) struct NextReload {
     pub(crate) agents: Vec<AgentShown>,
     pub(crate) auth: Auth,
 }
 
-impl Drop for Stage {
+impl Drop for TestServer {
     fn drop(&mut self) {
         self.server.stop();
         let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
 
-impl Stage {
-    async fn new(plan: Plan) -> Self {
+impl TestServer {
+    async fn new(plan: TestPlan) -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let folder = std::env::temp_dir().join(format!("holdpoint-http-{}-{number}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("a folder");
-        let (store, upkeep) = open_store(plan.kept, &folder, number).await;
-        let notes = Arc::<Notes>::default();
-        let store = Arc::new(WatchedStore { store, notes: notes.clone() });
+        let (store, upkeep) = open_store(plan.store_kind, &folder, number).await;
+        let probe = Arc::<StoreProbe>::default();
+        let store = Arc::new(ProbedStore { store, probe: probe.clone() });
         let (counted, gate, begun) = (Arc::default(), Arc::default(), Arc::default());
         let callbacks = Arc::<Mutex<Vec<Callback>>>::default();
         let mut tools = tools(&folder, &counted, &gate, &begun);
@@ -218,7 +218,7 @@ impl Stage {
                 (plan.change)(agent)
             })
             .collect();
-        let shown: Vec<AgentShown> = agents.iter().map(shown).collect();
+        let shown: Vec<AgentShown> = agents.iter().map(describe_agent).collect();
         let approvers = Approvers::new(&plan.auth);
         let engine = Engine::on_shared(store).settings(plan.settings).approvers(approvers.for_engine());
         let engine = agents.into_iter().fold(engine, |engine, agent| engine.agent(agent));
@@ -226,22 +226,22 @@ impl Stage {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
         let is_open = matches!(plan.auth, Auth::Open { .. });
-        let again = Again { agents: shown.clone(), auth: plan.auth.clone() };
-        let next = Arc::new(Mutex::new(again));
-        let read = next.clone();
+        let again = NextReload { agents: shown.clone(), auth: plan.auth.clone() };
+        let next_reload = Arc::new(Mutex::new(again));
+        let read = next_reload.clone();
         let setup = Setup {
             engine: engine.clone(),
             auth: plan.auth,
             agents: shown,
             reload: Arc::new(move || {
-                let Again { agents, auth } = read.lock().expect("nobody panicked").clone();
+                let NextReload { agents, auth } = read.lock().expect("nobody panicked").clone();
                 Box::pin(async move { Ok(Reloaded { agents, auth }) })
             }),
             origins: Origins { listen: address, public_url: None },
             approvers,
             log_lines_dropped: Arc::default(),
         };
-        let server = Server::limited(setup, plan.limits);
+        let server = Server::with_limits(setup, plan.limits);
         let draining = CancellationToken::new();
         tokio::spawn(server.clone().serve(listener, draining.clone()));
         let client = Client::new(address);
@@ -255,8 +255,8 @@ impl Stage {
             gate,
             begun,
             callbacks,
-            notes,
-            next,
+            probe,
+            next_reload,
             upkeep,
             replies,
             folder,
@@ -385,7 +385,7 @@ fn later(callbacks: &Arc<Mutex<Vec<Callback>>>, gate: &Arc<Notify>, begun: &Arc<
     }))
 }
 
-fn shown(agent: &Agent) -> AgentShown {
+fn describe_agent(agent: &Agent) -> AgentShown {
     let tool = |tool: &Arc<dyn Tool>| {
         let definition = tool.definition();
         ToolShown {

@@ -7,34 +7,34 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::limits::a_lot;
-use crate::stage::{Stage, token};
+use crate::test_server::{TestServer, token};
 
 const BOTH: &[Role] = &[Role::Run, Role::Approve];
 const MIB: usize = 1024 * 1024;
 const PATIENCE: Duration = Duration::from_secs(20);
 
-async fn two_tenants() -> Stage {
+async fn two_tenants() -> TestServer {
     let mut plan = a_lot().with_keys(&[("ann", "acme", BOTH), ("eve", "other", BOTH)]);
     plan.limits = Limits {
         // Each tenant has room for one such answer.
         whole_run_bytes_max: 64 * MIB,
-        answers_bytes_max: 128 * MIB,
-        turn_time: Duration::from_millis(300),
+        responses_bytes_max: 128 * MIB,
+        permit_timeout: Duration::from_millis(300),
         ..Limits::default()
     };
     plan.build().await
 }
 
-async fn ended_run(stage: &Stage, name: &str) -> String {
-    let run = stage.as_key(name).begin_run("say a lot").await;
+async fn ended_run(test_server: &TestServer, name: &str) -> String {
+    let run = test_server.as_key(name).begin_run("say a lot").await;
     let tenant = if name == "ann" { "acme" } else { "other" };
-    stage.engine.wait_until_ended(&tenant.into(), &run.as_str().into()).await.expect("it ends");
+    test_server.engine.wait_until_ended(&tenant.into(), &run.as_str().into()).await.expect("it ends");
     run
 }
 
 /// Asks for it, and takes no more of the answer than its first bytes.
-async fn slow_reader(stage: &Stage, name: &str, path: &str) -> TcpStream {
-    let address = stage.client.address;
+async fn slow_reader(test_server: &TestServer, name: &str, path: &str) -> TcpStream {
+    let address = test_server.client.address;
     let mut stream = TcpStream::connect(address).await.expect("the server listens");
     let head =
         format!("GET {path} HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer {}\r\n\r\n", token(name));
@@ -46,13 +46,13 @@ async fn slow_reader(stage: &Stage, name: &str, path: &str) -> TcpStream {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_answer_counts_until_it_is_taken_and_for_its_own_tenant_alone() {
-    let stage = two_tenants().await;
-    let (ann, eve) = (stage.as_key("ann"), stage.as_key("eve"));
-    let (theirs, hers) = (ended_run(&stage, "ann").await, ended_run(&stage, "eve").await);
+async fn a_response_counts_until_it_is_read_and_only_for_its_tenant() {
+    let test_server = two_tenants().await;
+    let (ann, eve) = (test_server.as_key("ann"), test_server.as_key("eve"));
+    let (theirs, hers) = (ended_run(&test_server, "ann").await, ended_run(&test_server, "eve").await);
     for part in ["transcript", "calls"] {
         let path = format!("/v1/runs/{theirs}/{part}");
-        let slow = slow_reader(&stage, "ann", &path).await;
+        let slow = slow_reader(&test_server, "ann", &path).await;
         let refused = ann.get(&path).await;
         assert_eq!(refused.headers["retry-after"], "1");
         refused.refused(429, "RATE_LIMITED");
@@ -66,10 +66,10 @@ async fn an_answer_counts_until_it_is_taken_and_for_its_own_tenant_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_large_result_is_told_whole_although_no_stream_keeps_it() {
-    let stage = two_tenants().await;
-    let run = ended_run(&stage, "ann").await;
-    let mut stream = stage.as_key("ann").stream(&format!("/v1/runs/{run}/events"), &[]).await;
+async fn a_large_result_is_sent_whole_although_no_stream_keeps_it() {
+    let test_server = two_tenants().await;
+    let run = ended_run(&test_server, "ann").await;
+    let mut stream = test_server.as_key("ann").stream(&format!("/v1/runs/{run}/events"), &[]).await;
     let mut results = 0;
     while let Some(frame) = stream.next().await {
         let message = &frame.data["payload"]["message"];

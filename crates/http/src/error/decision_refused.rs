@@ -5,12 +5,12 @@ use machine::id::SuspensionId;
 use machine::inbox::Refusal;
 
 use super::{ApiError, Code};
-use crate::wire::words::ApprovalStatus;
+use crate::wire::enums::ApprovalStatus;
 
 impl ApiError {
     /// `held` as it is now: whoever decided it first stands in the answer.
     #[must_use]
-    pub fn not_decided(refusal: &Refusal, held: &SuspensionView) -> Self {
+    pub fn decision_refused(refusal: &Refusal, held: &SuspensionView) -> Self {
         let id = &held.id;
         match refusal {
             Refusal::IdUsed => Self::new(

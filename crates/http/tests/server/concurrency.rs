@@ -6,12 +6,12 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use crate::client::Answer;
-use crate::stage::{Kept, Plan, on_all_stores};
+use crate::test_server::{StoreKind, TestPlan, on_all_stores};
 use models::scripted::Reply;
 
 on_all_stores! {
     d17_d21_of_a_hundred_messages_one_starts_a_run;
-    d39_of_fifty_yes_and_fifty_no_one_counts;
+    d39_of_fifty_approvals_and_fifty_rejections_one_counts;
     d39_a_yes_and_an_interrupt_at_once_run_the_tool_at_most_once;
 }
 
@@ -32,11 +32,11 @@ fn by_status(answers: &[Answer]) -> BTreeMap<u16, usize> {
     counts
 }
 
-async fn d17_d21_of_a_hundred_messages_one_starts_a_run(kept: Kept) {
-    let stage = Plan::one_write(kept).build().await;
-    stage.client.post("/v1/threads", json!({"id": "t"})).await.ok(201);
+async fn d17_d21_of_a_hundred_messages_one_starts_a_run(store_kind: StoreKind) {
+    let test_server = TestPlan::one_write(store_kind).build().await;
+    test_server.client.post("/v1/threads", json!({"id": "t"})).await.ok(201);
     let answers = all((0..100).map(|number| {
-        let client = stage.client.clone();
+        let client = test_server.client.clone();
         let body = json!({"agent": "assistant", "text": format!("write {number}")});
         async move { client.post("/v1/threads/t/messages", body).await }
     }))
@@ -49,46 +49,46 @@ async fn d17_d21_of_a_hundred_messages_one_starts_a_run(kept: Kept) {
         let status = details["status"].as_str().unwrap();
         assert!(["queued", "running", "waiting_approval"].contains(&status), "{status}");
     }
-    assert_eq!(stage.client.get("/v1/runs").await.ok(200)["runs"].as_array().unwrap().len(), 1);
+    assert_eq!(test_server.client.get("/v1/runs").await.ok(200)["runs"].as_array().unwrap().len(), 1);
 }
 
-async fn d39_of_fifty_yes_and_fifty_no_one_counts(kept: Kept) {
+async fn d39_of_fifty_approvals_and_fifty_rejections_one_counts(store_kind: StoreKind) {
     let replies = [Reply::call("c", "count", json!({})), Reply::text("Done.")];
-    let stage = Plan::new(kept, replies).build().await;
-    let (run, approval) = stage.client.begin_held_run("count").await;
+    let test_server = TestPlan::new(store_kind, replies).build().await;
+    let (run, approval) = test_server.client.begin_held_run("count").await;
     let answers = all((0..100).map(|number| {
-        let client = stage.client.clone();
+        let client = test_server.client.clone();
         let verb = if number % 2 == 0 { "approve" } else { "reject" };
         let path = format!("/v1/approvals/{approval}/{verb}");
         async move { client.post_nothing(&path).await }
     }))
     .await;
     assert_eq!(by_status(&answers), BTreeMap::from([(200, 1), (409, 99)]));
-    stage.client.run_reaches(&run, "completed").await;
+    test_server.client.run_reaches(&run, "completed").await;
     let won = answers.iter().find(|answer| answer.status == 200).expect("one wins").json();
-    let shown = stage.client.get(&format!("/v1/approvals/{approval}")).await.ok(200);
+    let shown = test_server.client.get(&format!("/v1/approvals/{approval}")).await.ok(200);
     assert_eq!(won["status"], shown["status"]);
-    assert_eq!(stage.count(), u32::from(shown["status"] == "approved"));
+    assert_eq!(test_server.count(), u32::from(shown["status"] == "approved"));
     for lost in answers.into_iter().filter(|answer| answer.status == 409) {
         lost.refused(409, "APPROVAL_NOT_PENDING");
     }
 }
 
-async fn d39_a_yes_and_an_interrupt_at_once_run_the_tool_at_most_once(kept: Kept) {
+async fn d39_a_yes_and_an_interrupt_at_once_run_the_tool_at_most_once(store_kind: StoreKind) {
     for _ in 0..10 {
         let replies = [Reply::call("c", "count", json!({})), Reply::text("Done.")];
-        let stage = Plan::new(kept, replies).build().await;
-        let (run, approval) = stage.client.begin_held_run("count").await;
+        let test_server = TestPlan::new(store_kind, replies).build().await;
+        let (run, approval) = test_server.client.begin_held_run("count").await;
         let paths = [format!("/v1/approvals/{approval}/approve"), format!("/v1/runs/{run}/interrupt")];
         let answers = all(paths.map(|path| {
-            let client = stage.client.clone();
+            let client = test_server.client.clone();
             async move { client.post_nothing(&path).await }
         }))
         .await;
         assert!(answers.iter().all(|answer| [200, 202, 409].contains(&answer.status)), "{answers:?}");
-        stage.client.run_until(&run, |seen| seen["ended_at"].is_string()).await;
+        test_server.client.run_until(&run, |seen| seen["ended_at"].is_string()).await;
         let approved =
             answers.iter().any(|answer| answer.status == 200 && answer.json()["status"] == "approved");
-        assert!(stage.count() <= u32::from(approved), "it ran without a yes that counted");
+        assert!(test_server.count() <= u32::from(approved), "it ran without a yes that counted");
     }
 }

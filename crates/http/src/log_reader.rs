@@ -11,32 +11,34 @@ use machine::id::RunId;
 use machine::policy::Continuation;
 
 use crate::wire::event::Envelope;
-use crate::wire::telling::Telling;
+use crate::wire::hydrate::EventHydrator;
 
 /// Events that are read at once.
 const READ_MAX: usize = 256;
 
-/// Every envelope behind `after` in order, until `hear` has enough.
-pub(crate) async fn tell(
+/// Every envelope behind `after` in order, until `visit` has enough.
+pub(crate) async fn read_envelopes(
     store: &dyn Store,
     tenant: &Tenant,
     run: &RunView,
     after: u64,
-    mut hear: impl FnMut(Envelope) -> ControlFlow<()> + Send,
+    mut visit: impl FnMut(Envelope) -> ControlFlow<()> + Send,
 ) -> Result<(), StoreError> {
-    let mut telling = Telling::new(run.thread.clone(), run.id.clone()).forgetting();
-    let mut read = begins_after(store, tenant, run, after).await?;
+    let mut hydrator = EventHydrator::new(run.thread.clone(), run.id.clone()).dropping_large_results();
+    let mut read = replay_start(store, tenant, run, after).await?;
     loop {
         let events = store.events(tenant, &run.id, read, READ_MAX).await?;
         let Some(last) = events.last() else { return Ok(()) };
         read = last.seq();
         for logged in &events {
-            let told = match logged {
-                LogEntry::Event(committed) => heard(store, tenant, &mut telling, &run.id, committed).await?,
-                LogEntry::Unreadable(event) => telling.hear_unreadable(event),
+            let envelopes = match logged {
+                LogEntry::Event(committed) => {
+                    hydrate(store, tenant, &mut hydrator, &run.id, committed).await?
+                }
+                LogEntry::Unreadable(event) => hydrator.hydrate_unreadable(event),
             };
-            for envelope in told {
-                if envelope.seq > after && hear(envelope).is_break() {
+            for envelope in envelopes {
+                if envelope.seq > after && visit(envelope).is_break() {
                     return Ok(());
                 }
             }
@@ -45,23 +47,23 @@ pub(crate) async fn tell(
 }
 
 /// What is told of this event, with what has to be read again for it.
-pub(crate) async fn heard(
+pub(crate) async fn hydrate(
     store: &dyn Store,
     tenant: &Tenant,
-    telling: &mut Telling,
+    hydrator: &mut EventHydrator,
     run: &RunId,
     committed: &CommittedEvent,
 ) -> Result<Vec<Envelope>, StoreError> {
-    if let Some(seq) = telling.needs(committed) {
+    if let Some(seq) = hydrator.missing_event(committed) {
         let read = store.events(tenant, run, seq.saturating_sub(1), 1).await?;
-        read.iter().filter_map(LogEntry::readable).for_each(|found| telling.bring(&found.event));
+        read.iter().filter_map(LogEntry::readable).for_each(|found| hydrator.supply_event(&found.event));
     }
-    Ok(telling.hear(committed))
+    Ok(hydrator.hydrate(committed))
 }
 
 /// The event behind which a telling has to begin so that everything behind `after` can be told: the beginning of the
 /// step that was open then. Under `eager` a call may settle many steps later, and the whole log is heard.
-pub(crate) async fn begins_after(
+pub(crate) async fn replay_start(
     store: &dyn Store,
     tenant: &Tenant,
     run: &RunView,
@@ -74,7 +76,7 @@ pub(crate) async fn begins_after(
     let mut until = after;
     while until > 0 {
         let from = until.saturating_sub(READ_MAX as u64);
-        if let Some(begun) = last_step_in(store, tenant, &run.id, from, until).await? {
+        if let Some(begun) = last_step_between(store, tenant, &run.id, from, until).await? {
             return Ok(begun - 1);
         }
         until = from;
@@ -83,7 +85,7 @@ pub(crate) async fn begins_after(
 }
 
 /// Where the last step begins that begins behind `from` and no later than `until`.
-async fn last_step_in(
+async fn last_step_between(
     store: &dyn Store,
     tenant: &Tenant,
     run: &RunId,

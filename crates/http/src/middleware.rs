@@ -20,7 +20,7 @@ const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const REQUEST_ID_BYTES_MAX: usize = 128;
 
 /// Answers are data for programs: no browser is to guess, embed, keep or pass them on.
-const CAREFUL: [(HeaderName, &str); 6] = [
+const SECURITY_HEADERS: [(HeaderName, &str); 6] = [
     (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
     (header::X_FRAME_OPTIONS, "DENY"),
     (header::REFERRER_POLICY, "no-referrer"),
@@ -29,7 +29,11 @@ const CAREFUL: [(HeaderName, &str); 6] = [
     (header::CACHE_CONTROL, "no-store"),
 ];
 
-pub(crate) async fn frame(State(server): State<Arc<Server>>, request: Request, next: Next) -> Response {
+pub(crate) async fn finish_response(
+    State(server): State<Arc<Server>>,
+    request: Request,
+    next: Next,
+) -> Response {
     let began = Instant::now();
     let id = request_id(request.headers());
     let method = request.method().clone();
@@ -46,7 +50,7 @@ pub(crate) async fn frame(State(server): State<Arc<Server>>, request: Request, n
     let code = response.extensions().get::<Code>().copied();
     let status = response.status();
     let headers = response.headers_mut();
-    for (name, value) in CAREFUL {
+    for (name, value) in SECURITY_HEADERS {
         if !headers.contains_key(&name) {
             headers.insert(name, HeaderValue::from_static(value));
         }
@@ -64,7 +68,7 @@ pub(crate) async fn frame(State(server): State<Arc<Server>>, request: Request, n
         headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     let elapsed = began.elapsed();
-    server.metrics.answered(method.as_str(), route, status, code, elapsed);
+    server.metrics.record_response(method.as_str(), route, status, code, elapsed);
     let (is_refused, ms) = (status.is_client_error(), elapsed.as_millis() as u64);
     let (status, code) = (status.as_u16(), code.map(Code::as_str));
     // A caller without a key can cause any number of refusals; the metrics count them.
@@ -92,14 +96,14 @@ mod tests {
 
     #[test]
     fn a_client_s_request_id_is_kept_only_if_it_is_plain() {
-        let judged = |value: &[u8]| {
+        let id_for = |value: &[u8]| {
             let mut headers = HeaderMap::new();
             headers.insert(REQUEST_ID, HeaderValue::from_bytes(value).expect("a header"));
             request_id(&headers)
         };
-        assert_eq!(judged(b"abc-1.2:3_4"), "abc-1.2:3_4");
+        assert_eq!(id_for(b"abc-1.2:3_4"), "abc-1.2:3_4");
         for bad in [&b"a b"[..], b"", b"a\"b", b"\xc3\xa4", &[b'a'; 129]] {
-            assert!(judged(bad).starts_with("req_"), "{bad:?}");
+            assert!(id_for(bad).starts_with("req_"), "{bad:?}");
         }
         assert_ne!(request_id(&HeaderMap::new()), request_id(&HeaderMap::new()));
     }

@@ -7,8 +7,8 @@ use engine::store::Tenant;
 use holdpoint_http::Role;
 
 use crate::client::EventStream;
-use crate::stage::{Kept, Plan};
-use crate::watched_store::At;
+use crate::probe_store::BlockPoint;
+use crate::test_server::{StoreKind, TestPlan};
 
 const BOTH: &[Role] = &[Role::Run, Role::Approve];
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -23,23 +23,23 @@ async fn next_id(stream: &mut EventStream) -> Option<String> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_busy_tenant_does_not_end_another_s_stream_of_approvals() {
     let keys = [("ann", "acme", BOTH), ("eve", "other", BOTH)];
-    let stage = Plan::one_write(Kept::InMemory).with_keys(&keys).build().await;
-    let ann = stage.as_key("ann");
+    let test_server = TestPlan::one_write(StoreKind::Memory).with_keys(&keys).build().await;
+    let ann = test_server.as_key("ann");
     let (_, first) = ann.begin_held_run("write it").await;
-    let hold_up = stage.notes.hold_up(At::Approvals);
+    let barrier = test_server.probe.block_at(BlockPoint::Approvals);
     let mut stream = ann.stream("/v1/approvals/stream", &[]).await;
-    hold_up.arrives().await;
-    stage.notes.end_hold_up();
+    barrier.wait_for_arrival().await;
+    test_server.probe.unblock();
     // Nobody reads news while what is pending is listed.
-    let mut changes = stage.engine.approvals_changed();
+    let mut changes = test_server.engine.approvals_changed();
     let before = *changes.borrow_and_update();
     for _ in 0..MANY {
         let message = Message::to("assistant", "write it").for_tenant(Tenant::from("other"));
-        stage.engine.post(message).await.expect("it is taken");
+        test_server.engine.post(message).await.expect("it is taken");
     }
     changes.wait_for(|count| *count >= before + MANY).await.expect("the engine is there");
     let (_, second) = ann.begin_held_run("write it").await;
-    hold_up.let_one_go();
+    barrier.release_one();
     assert_eq!(next_id(&mut stream).await, Some(first));
     assert_eq!(next_id(&mut stream).await, Some(second), "the stream goes on");
 }

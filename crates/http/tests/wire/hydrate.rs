@@ -1,7 +1,7 @@
 //! A message is told with its text and its arguments, wherever in the log these stand.
 
 use engine::store::CommittedEvent;
-use holdpoint_http::wire::telling::Telling;
+use holdpoint_http::wire::hydrate::EventHydrator;
 use machine::event::Fact;
 use machine::json::Json;
 use machine::phase::Action;
@@ -10,34 +10,34 @@ use serde_json::{Value, json};
 use crate::stories;
 
 fn messages(name: &str) -> Vec<Value> {
-    let told = stories::named(name).told_as_json();
-    told.into_iter()
+    let sent = stories::named(name).envelopes_as_json();
+    sent.into_iter()
         .filter(|envelope| envelope["type"] == "message.added")
         .map(|envelope| envelope["payload"]["message"].clone())
         .collect()
 }
 
 #[test]
-fn a_held_call_is_told_with_the_words_of_all_who_spoke() {
-    let told = messages("one_held_call");
+fn a_held_call_is_shown_with_the_text_of_every_message() {
+    let sent = messages("one_held_call");
     let shown: Vec<(&Value, &Value)> =
-        told.iter().map(|message| (&message["role"], &message["content"])).collect();
+        sent.iter().map(|message| (&message["role"], &message["content"])).collect();
     assert_eq!(shown[0], (&json!("user"), &json!("Send Bob 5 euros.")));
     assert_eq!(shown[1], (&json!("assistant"), &json!("I will transfer it.")));
     assert_eq!(
-        told[1]["tool_calls"],
+        sent[1]["tool_calls"],
         json!([{"call_id": "call_1", "tool": "transfer", "arguments": {"to": "bob", "amount": 5}}])
     );
     assert_eq!(shown[2].0, &json!("tool"));
-    assert_eq!((&told[2]["call_id"], &told[2]["status"]), (&json!("call_1"), &json!("succeeded")));
+    assert_eq!((&sent[2]["call_id"], &sent[2]["status"]), (&json!("call_1"), &json!("succeeded")));
     assert!(shown[2].1.as_str().unwrap().contains("receipt"), "{}", shown[2].1);
 }
 
 #[test]
-fn edited_arguments_are_told_with_the_result_and_the_message_keeps_the_models_own() {
-    let told = messages("edited_arguments");
-    let asked = told.iter().find(|message| message.get("tool_calls").is_some()).unwrap();
-    let result = told.iter().find(|message| message["role"] == "tool").unwrap();
+fn edited_arguments_are_shown_with_the_result_and_the_message_keeps_the_models_own() {
+    let sent = messages("edited_arguments");
+    let asked = sent.iter().find(|message| message.get("tool_calls").is_some()).unwrap();
+    let result = sent.iter().find(|message| message["role"] == "tool").unwrap();
     let text = result["content"].as_str().unwrap();
     assert!(text.starts_with("Arguments were changed by the approver to: {"), "{text}");
     let own = asked["tool_calls"][0]["arguments"].to_string();
@@ -60,7 +60,7 @@ fn noting(texts: &[&str]) -> stories::Story {
 
 /// The same words that the model reads: two readers of one log must not be told two stories.
 #[test]
-fn results_and_notes_are_told_as_the_model_reads_them() {
+fn results_and_notes_are_shown_as_the_model_reads_them() {
     let notes = [&["", "x"][..], &["x", "", "y"], &["x", ""], &[""]];
     for story in stories::all().into_iter().chain(notes.map(noting)) {
         let mut transcript = machine::transcript::Transcript::default();
@@ -77,8 +77,8 @@ fn results_and_notes_are_told_as_the_model_reads_them() {
                 _ => None,
             })
             .collect();
-        let mut told: Vec<Value> = story
-            .told_as_json()
+        let mut sent: Vec<Value> = story
+            .envelopes_as_json()
             .iter()
             .filter(|envelope| envelope["type"] == "message.added")
             .map(|envelope| &envelope["payload"]["message"])
@@ -87,9 +87,9 @@ fn results_and_notes_are_told_as_the_model_reads_them() {
             .collect();
         // The model gets a result directly behind the message that asked for it; the log has it when it came.
         let mut read_sorted = read;
-        told.sort_by_key(Value::to_string);
+        sent.sort_by_key(Value::to_string);
         read_sorted.sort_by_key(Value::to_string);
-        assert_eq!(told, read_sorted, "{}", story.name);
+        assert_eq!(sent, read_sorted, "{}", story.name);
     }
 }
 
@@ -97,17 +97,17 @@ fn results_and_notes_are_told_as_the_model_reads_them() {
 fn a_message_waits_for_its_calls_and_then_everything_comes_in_order() {
     let story = stories::named("one_held_call");
     let (thread, run) = story.ids();
-    let mut telling = Telling::new(thread, run);
+    let mut hydrator = EventHydrator::new(thread, run);
     // As it would come over a store that gives no hint of where a commit ends.
     let bare =
         story.committed().into_iter().map(|committed| CommittedEvent { checkpoint: None, ..committed });
-    let counts: Vec<usize> = bare.map(|committed| telling.hear(&committed).len()).collect();
+    let counts: Vec<usize> = bare.map(|committed| hydrator.hydrate(&committed).len()).collect();
     assert_eq!(counts[..7], [1, 1, 1, 1, 0, 2, 1]);
     assert_eq!(counts.iter().sum::<usize>(), story.events.len());
 }
 
 #[test]
-fn a_large_result_is_read_again_where_it_is_not_kept_and_told_alike() {
+fn a_large_result_that_was_dropped_is_read_again_and_shown_alike() {
     let mut story = stories::named("one_held_call");
     for event in &mut story.events {
         if let Fact::ExecutionSucceeded { result, .. } = &mut event.fact {
@@ -115,17 +115,19 @@ fn a_large_result_is_read_again_where_it_is_not_kept_and_told_alike() {
         }
     }
     let (thread, run) = story.ids();
-    let mut telling = Telling::new(thread, run).forgetting();
+    let mut hydrator = EventHydrator::new(thread, run).dropping_large_results();
     let committed = story.committed();
-    let (mut told, mut read) = (Vec::new(), Vec::new());
-    for heard in &committed {
-        if let Some(seq) = telling.needs(heard) {
+    let (mut sent, mut read) = (Vec::new(), Vec::new());
+    for committed_event in &committed {
+        if let Some(seq) = hydrator.missing_event(committed_event) {
             let found = committed.iter().find(|found| found.event.seq == seq).expect("it is in the log");
-            telling.bring(&found.event);
+            hydrator.supply_event(&found.event);
             read.push(found.event.fact.name());
         }
-        told.extend(telling.hear(heard).iter().map(|envelope| serde_json::to_value(envelope).unwrap()));
+        sent.extend(
+            hydrator.hydrate(committed_event).iter().map(|envelope| serde_json::to_value(envelope).unwrap()),
+        );
     }
-    assert_eq!(told, story.told_as_json());
+    assert_eq!(sent, story.envelopes_as_json());
     assert_eq!(read, ["tool.execution_succeeded"]);
 }

@@ -4,34 +4,34 @@ use engine::callback::ReportedAttempt;
 use machine::status::CallStatus;
 
 use super::{ApiError, Code};
-use crate::wire::words;
+use crate::wire::enums;
 
 /// Why nobody hears a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unheard {
+pub enum ReportRefusal {
     /// One for the same attempt was taken before.
-    HeardBefore,
+    AlreadyTaken,
     /// The attempt has not come back yet.
-    UnderWay,
+    InFlight,
     /// Somebody else answered, another attempt was made, or the call or its run is over.
-    Over,
+    NoLongerHeld,
 }
 
 impl ApiError {
     #[must_use]
-    pub fn not_reported(why: Unheard, about: &ReportedAttempt, call: Option<CallStatus>) -> Self {
+    pub fn report_refused(why: ReportRefusal, about: &ReportedAttempt, call: Option<CallStatus>) -> Self {
         let (reason, message) = match why {
-            Unheard::HeardBefore => (
+            ReportRefusal::AlreadyTaken => (
                 "taken",
                 "this callback was used already: what it said first is stored, and this was not taken. There is \
                  nothing to repeat",
             ),
-            Unheard::UnderWay => (
+            ReportRefusal::InFlight => (
                 "under_way",
                 "the call is not held yet, and this was not taken: answer the call with 202, and then report \
                  again",
             ),
-            Unheard::Over => (
+            ReportRefusal::NoLongerHeld => (
                 "over",
                 "this callback was used already, or its call is not held any more; the result was not taken",
             ),
@@ -42,14 +42,14 @@ impl ApiError {
             .with("call_id", about.call.as_str())
             .with("attempt", about.attempt);
         match call {
-            Some(status) => error.with("call_status", words::CallStatus::from(status).as_str()),
+            Some(status) => error.with("call_status", enums::CallStatus::from(status).as_str()),
             None => error,
         }
     }
 
     /// What the tool asked for with its 202 is something else.
     #[must_use]
-    pub fn report_unfit(why: &str) -> Self {
+    pub fn invalid_report(why: &str) -> Self {
         Self::new(
             Code::InvalidArguments,
             format!(

@@ -11,14 +11,14 @@ use machine::inbox::{Refusal, Verdict};
 use machine::projection_rows::{ApprovalStatus, TOOL_CHANGED};
 use machine::suspension::SuspensionKind;
 
+use crate::capacity::RequestPermit;
 use crate::error::ApiError;
-use crate::places::Place;
 use crate::server::Server;
 
 /// The approval after the decision, or why nothing came of it.
-pub(crate) async fn settle(
+pub(crate) async fn submit_decision(
     server: &Server,
-    place: &Place,
+    permit: &RequestPermit,
     held: SuspensionView,
     decide: Decide,
 ) -> Result<SuspensionView, ApiError> {
@@ -29,18 +29,21 @@ pub(crate) async fn settle(
         Err(StoreError::NotFound) => return Err(ApiError::no_approval(held.id.as_str())),
         Err(refused) => return Err(refused.into()),
     };
-    server.metrics.decided(&verdict, began.elapsed());
+    server.metrics.record_decision(&verdict, began.elapsed());
     match verdict {
         Verdict::Accepted | Verdict::AlreadyApplied | Verdict::ToolChanged => {}
-        Verdict::Refused(refusal) => return Err(ApiError::not_decided(&refusal, &now(server, &held).await?)),
+        Verdict::Refused(refusal) => {
+            return Err(ApiError::decision_refused(&refusal, &current_approval(server, &held).await?));
+        }
     }
     // The verdict is stored. Where the run has not processed it yet, nothing else can decide any more, and the store shows
     // the approval as it was decided. A run that waits for a place is not waited for.
-    let settled = now(server, &held).await?;
+    let settled = current_approval(server, &held).await?;
     if is_void(&settled) {
         // Only the run can name the new approval.
-        let again = tokio::time::timeout(server.limits.decided_time, asked_again(server, &settled));
-        let again = place.away(again).await;
+        let again =
+            tokio::time::timeout(server.limits.decision_timeout, replacement_approval(server, &settled));
+        let again = permit.release_while(again).await;
         let again = again.unwrap_or(Ok(None))?;
         return Err(ApiError::tool_changed(&settled, again.as_ref()));
     }
@@ -48,17 +51,17 @@ pub(crate) async fn settle(
         return Ok(settled);
     }
     // Something that was accepted before has ended the run: this one was too late after all.
-    Err(ApiError::not_decided(&Refusal::RunOver, &settled))
+    Err(ApiError::decision_refused(&Refusal::RunOver, &settled))
 }
 
-async fn now(server: &Server, held: &SuspensionView) -> Result<SuspensionView, ApiError> {
+async fn current_approval(server: &Server, held: &SuspensionView) -> Result<SuspensionView, ApiError> {
     let view = server.engine.approval(&held.tenant, &held.id).await?;
     view.ok_or_else(|| ApiError::no_approval(held.id.as_str()))
 }
 
 /// What is shown of the approval is what this decision says, and nobody else's.
 fn has_won(settled: &SuspensionView, by: &Principal, answer: &Answer) -> bool {
-    let as_said = match (settled.kind, answer) {
+    let matches_answer = match (settled.kind, answer) {
         (SuspensionKind::Approval, Answer::Resume(_)) => settled.status == ApprovalStatus::Approved,
         (SuspensionKind::Approval, Answer::Cancel { .. }) => settled.status == ApprovalStatus::Rejected,
         (
@@ -70,7 +73,7 @@ fn has_won(settled: &SuspensionView, by: &Principal, answer: &Answer) -> bool {
             _,
         ) => settled.status != ApprovalStatus::Pending,
     };
-    as_said && settled.decided_by.as_ref() == Some(by)
+    matches_answer && settled.decided_by.as_ref() == Some(by)
 }
 
 /// The grant counts for nothing because the tool is another one now.
@@ -80,32 +83,36 @@ pub(crate) fn is_void(settled: &SuspensionView) -> bool {
 
 /// The approval with which the call of a void one was held again; none where the call has come to another end. The
 /// hooks that are asked before it is held again may take their time.
-async fn asked_again(server: &Server, old: &SuspensionView) -> Result<Option<SuspensionId>, ApiError> {
+async fn replacement_approval(
+    server: &Server,
+    old: &SuspensionView,
+) -> Result<Option<SuspensionId>, ApiError> {
     let engine = &server.engine;
-    let mut watched = None;
+    let mut subscription = None;
     loop {
         let Some(run) = engine.view(&old.tenant, &old.run).await? else { return Ok(None) };
         let call = run.decoded()?.call(&old.call);
         if let Some(open) = call.and_then(Call::suspension).filter(|open| open.id != old.id) {
             let asks = open.held.kind() == SuspensionKind::Approval;
-            return if asks { Ok(Some(open.id.clone())) } else { opened_later(server, old).await };
+            return if asks { Ok(Some(open.id.clone())) } else { later_approval(server, old).await };
         }
         if call.is_none_or(Call::settled) {
-            return opened_later(server, old).await;
+            return later_approval(server, old).await;
         }
-        let watched = watched.get_or_insert_with(|| engine.subscribe(&old.tenant, &old.run, run.seq));
+        let subscription =
+            subscription.get_or_insert_with(|| engine.subscribe(&old.tenant, &old.run, run.seq));
         loop {
-            match watched.next().await.transpose()? {
+            match subscription.next().await.transpose()? {
                 Some(FeedItem::Event(committed)) if committed.checkpoint.is_some() => break,
                 Some(FeedItem::Event(_) | FeedItem::Unreadable(_) | FeedItem::Live(_)) => {}
-                None => return opened_later(server, old).await,
+                None => return later_approval(server, old).await,
             }
         }
     }
 }
 
 /// The first approval of the same call behind an old one, decided or not.
-async fn opened_later(server: &Server, old: &SuspensionView) -> Result<Option<SuspensionId>, ApiError> {
+async fn later_approval(server: &Server, old: &SuspensionView) -> Result<Option<SuspensionId>, ApiError> {
     let filter = ApprovalFilter { status: None, ..ApprovalFilter::for_run(&old.run) };
     let mut page = Page::default();
     loop {

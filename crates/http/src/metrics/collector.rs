@@ -19,30 +19,30 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use crate::limits::Streams;
 
 /// From a millisecond to two minutes, in powers of two.
-const MS: Scale = Scale { places: 0..=17, unit: 0.001 };
+const MS: Scale = Scale { exponents: 0..=17, unit: 0.001 };
 /// From 16 microseconds to 16 seconds.
-const US: Scale = Scale { places: 4..=24, unit: 0.000_001 };
+const US: Scale = Scale { exponents: 4..=24, unit: 0.000_001 };
 /// Up to 256, as many as ever share a commit.
-const COMMITS: Scale = Scale { places: 0..=8, unit: 1.0 };
+const COMMITS: Scale = Scale { exponents: 0..=8, unit: 1.0 };
 
 struct Scale {
     /// The powers of two that are shown. What is smaller counts with the first.
-    places: RangeInclusive<usize>,
+    exponents: RangeInclusive<usize>,
     unit: f64,
 }
 
 /// The runs of the store, counted now and then: with a million of them that is not for every request.
 #[derive(Default)]
-pub(super) struct Counted {
+pub(super) struct RunCountsCache {
     /// When it was tried last. Whoever comes meanwhile waits for the same answer.
     tried_at: tokio::sync::Mutex<Option<Instant>>,
     /// None while the store is in trouble: an old number would look like a true one.
     census: Mutex<Option<RunCounts>>,
 }
 
-impl Counted {
+impl RunCountsCache {
     /// Counts again unless that was done a moment ago.
-    pub(super) async fn renew(&self, engine: &Engine, age_max: Duration) {
+    pub(super) async fn refresh(&self, engine: &Engine, age_max: Duration) {
         let mut tried_at = self.tried_at.lock().await;
         if tried_at.is_some_and(|tried_at| tried_at.elapsed() < age_max) {
             return;
@@ -60,48 +60,48 @@ impl Counted {
     }
 }
 
-pub(super) struct Looked {
+pub(super) struct EngineCollector {
     pub(super) engine: Engine,
     pub(super) streams: Arc<Streams>,
-    pub(super) counted: Arc<Counted>,
+    pub(super) run_counts_cache: Arc<RunCountsCache>,
     pub(super) log_lines_dropped: Arc<AtomicU64>,
 }
 
-impl fmt::Debug for Looked {
+impl fmt::Debug for EngineCollector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Looked")
+        f.write_str("EngineCollector")
     }
 }
 
-impl Collector for Looked {
+impl Collector for EngineCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         self.encode_runs(&mut encoder)?;
         self.encode_work(&mut encoder)?;
         self.encode_store(&mut encoder)?;
-        let streams = number(self.streams.count());
+        let streams = usize_to_i64(self.streams.count());
         gauge(&mut encoder, "open_streams", "Streams that are open", streams)?;
         let what = "Log lines that were dropped because standard error was not read fast enough";
         counter(&mut encoder, "log_lines_dropped", what, self.log_lines_dropped.load(Ordering::Relaxed))
     }
 }
 
-impl Looked {
+impl EngineCollector {
     fn encode_runs(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let held = number(self.engine.runs_in_memory());
+        let held = usize_to_i64(self.engine.runs_in_memory());
         gauge(encoder, "runs_in_memory", "Runs that this process works on", held)?;
-        let Some(census) = self.counted.latest() else { return Ok(()) };
+        let Some(census) = self.run_counts_cache.latest() else { return Ok(()) };
         let what = "Runs of the store that have not ended, by status, counted every now and then";
         let mut family = encoder.encode_descriptor("runs", what, None, MetricType::Gauge)?;
         for status in PublicRunStatus::ALL.into_iter().filter(|status| !status.ended()) {
             let count = census.runs.get(&status).copied().unwrap_or(0);
             let labels = [("status", status.as_str())];
-            ConstGauge::new(signed(count)).encode(family.encode_family(&labels)?)?;
+            ConstGauge::new(u64_to_i64(count)).encode(family.encode_family(&labels)?)?;
         }
         let what = "Decisions and other items that were accepted and that no run has heard yet";
-        gauge(encoder, "inbox_items", what, signed(census.inbox))?;
+        gauge(encoder, "inbox_items", what, u64_to_i64(census.inbox))?;
         let what =
             "Calls that were approved and have not started, because their run has no place to execute in yet";
-        gauge(encoder, "approved_not_started", what, signed(census.approved))
+        gauge(encoder, "approved_not_started", what, u64_to_i64(census.approved))
     }
 
     fn encode_work(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
@@ -174,10 +174,10 @@ fn histogram(
 fn encode_sizes(mut encoder: MetricEncoder<'_>, sizes: &HistogramSnapshot, scale: &Scale) -> fmt::Result {
     let mut buckets = Vec::new();
     let mut smaller = 0;
-    for (place, count) in sizes.counts.iter().enumerate() {
+    for (exponent, count) in sizes.counts.iter().enumerate() {
         smaller += count;
-        if scale.places.contains(&place) {
-            buckets.push((upper_bound(place) * scale.unit, smaller));
+        if scale.exponents.contains(&exponent) {
+            buckets.push((upper_bound(exponent) * scale.unit, smaller));
             smaller = 0;
         }
     }
@@ -185,14 +185,14 @@ fn encode_sizes(mut encoder: MetricEncoder<'_>, sizes: &HistogramSnapshot, scale
     encoder.encode_histogram::<NoLabelSet>(sizes.sum as f64 * scale.unit, sizes.count(), &buckets, None)
 }
 
-fn upper_bound(place: usize) -> f64 {
-    (1_u64 << place) as f64
+fn upper_bound(exponent: usize) -> f64 {
+    (1_u64 << exponent) as f64
 }
 
-fn number(count: usize) -> i64 {
+fn usize_to_i64(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
-fn signed(count: u64) -> i64 {
+fn u64_to_i64(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }

@@ -72,7 +72,7 @@ impl ApiError {
     }
 }
 
-const EMPTY: &str = "the message is empty; say something in `text` or `content`";
+const EMPTY_MESSAGE: &str = "the message is empty; say something in `text` or `content`";
 
 impl From<PostError> for ApiError {
     fn from(refused: PostError) -> Self {
@@ -83,7 +83,7 @@ impl From<PostError> for ApiError {
             )
             .with("agent", agent.as_str()),
             PostError::NoSuchThread(thread) => Self::no_thread(thread.as_str()),
-            PostError::Empty => bad_field("text", EMPTY),
+            PostError::Empty => bad_field("text", EMPTY_MESSAGE),
             PostError::TooLarge { bytes } => Self::new(
                 Code::TooLarge,
                 format!("the message has {bytes} bytes and was not taken; send at most {MESSAGE_BYTES_MAX}"),

@@ -8,7 +8,7 @@ use machine::suspension::SuspensionKind;
 use machine::tool::Arguments;
 
 use crate::error::{ApiError, Code};
-use crate::routes::runs::gone;
+use crate::routes::runs::run_refused;
 use crate::server::Server;
 use crate::wire::approval::Approval;
 
@@ -16,43 +16,43 @@ use crate::wire::approval::Approval;
 const READ_MAX: usize = 256;
 
 /// What cannot be decoded is left out, and the approval says so.
-pub(crate) async fn shown(server: &Server, view: &SuspensionView) -> Result<Approval, ApiError> {
-    let Some(opened) = &view.opened else { return Ok(Approval::of(view)) };
-    match whole(server, view, opened).await {
+pub(crate) async fn build_approval(server: &Server, view: &SuspensionView) -> Result<Approval, ApiError> {
+    let Some(opened) = &view.opened else { return Ok(Approval::from_view(view)) };
+    match full_approval(server, view, opened).await {
         Ok(approval) => Ok(approval),
         Err(StoreError::Failed(StoreFailure::Corrupt(why))) => {
             tracing::error!(approval = %view.id, why, "an approval is unreadable; run `holdpoint doctor`");
-            Ok(Approval::of(view).unreadable().displayed())
+            Ok(Approval::from_view(view).marked_unreadable().with_display())
         }
-        Err(refused) => Err(gone(&view.run, refused)),
+        Err(refused) => Err(run_refused(&view.run, refused)),
     }
 }
 
-async fn whole(
+async fn full_approval(
     server: &Server,
     view: &SuspensionView,
     opened: &OpenedSuspension,
 ) -> Result<Approval, StoreError> {
-    let edited = edited_of(server, view).await?;
-    let mut approval = Approval::of(view).described(&description(server, view, opened).await?);
+    let edited = edited_arguments(server, view).await?;
+    let mut approval = Approval::from_view(view).with_description(&description(server, view, opened).await?);
     if opened.arguments.is_none()
-        && let Some(arguments) = standing_of(server, view).await?
+        && let Some(arguments) = arguments_when_held(server, view).await?
     {
-        approval = approval.running(view, &arguments);
+        approval = approval.with_arguments(view, &arguments);
     }
     let approval = match &edited {
-        Some(arguments) => approval.edited(arguments),
+        Some(arguments) => approval.with_edited_arguments(arguments),
         None => approval,
     };
-    Ok(approval.displayed())
+    Ok(approval.with_display())
 }
 
 /// None where it was deleted since it was listed: the others are still there.
-pub(crate) async fn shown_if_there(
+pub(crate) async fn build_approval_if_exists(
     server: &Server,
     view: &SuspensionView,
 ) -> Result<Option<Approval>, ApiError> {
-    match shown(server, view).await {
+    match build_approval(server, view).await {
         Ok(approval) => Ok(Some(approval)),
         Err(error) if error.code == Code::RunNotFound => Ok(None),
         Err(error) => Err(error),
@@ -77,7 +77,10 @@ async fn description(
 
 /// The arguments of a call as they stood when it was held, where what holds it does not show them itself: whoever is
 /// asked to try it again has to see what will run.
-async fn standing_of(server: &Server, view: &SuspensionView) -> Result<Option<Arguments>, StoreError> {
+async fn arguments_when_held(
+    server: &Server,
+    view: &SuspensionView,
+) -> Result<Option<Arguments>, StoreError> {
     let run = server.engine.view(&view.tenant, &view.run).await?;
     // While the call is remembered it is known where they stand.
     let control = run.as_ref().and_then(|run| run.control.as_ref());
@@ -107,7 +110,7 @@ async fn last_arguments(
     let (mut read, mut found) = (from, None);
     while read < until {
         let limit = usize::try_from(until - read).unwrap_or(READ_MAX).min(READ_MAX);
-        let events = events_behind(server, view, read, limit).await?;
+        let events = events_after(server, view, read, limit).await?;
         let Some(last) = events.last() else { break };
         read = last.event.seq;
         let until_then = events.iter().filter(|committed| committed.event.seq <= until);
@@ -118,7 +121,7 @@ async fn last_arguments(
     Ok(found)
 }
 
-async fn events_behind(
+async fn events_after(
     server: &Server,
     view: &SuspensionView,
     after: u64,
@@ -143,7 +146,7 @@ fn arguments_in<'e>(fact: &'e Fact, call: &CallId) -> Option<&'e Arguments> {
 }
 
 /// What the approver changed the arguments to, if they did. It stands in the log, in the event that approved.
-async fn edited_of(server: &Server, view: &SuspensionView) -> Result<Option<Arguments>, StoreError> {
+async fn edited_arguments(server: &Server, view: &SuspensionView) -> Result<Option<Arguments>, StoreError> {
     if view.kind != SuspensionKind::Approval || view.status != ApprovalStatus::Approved {
         return Ok(None);
     }
@@ -152,7 +155,7 @@ async fn edited_of(server: &Server, view: &SuspensionView) -> Result<Option<Argu
         return Ok(view.edited.clone());
     }
     let Some(seq) = view.closed_seq else { return Ok(None) };
-    let events = events_behind(server, view, seq.saturating_sub(1), 1).await?;
+    let events = events_after(server, view, seq.saturating_sub(1), 1).await?;
     if let Some(committed) = events.first()
         && let Fact::ToolApproved { approval_id, arguments, .. } = &committed.event.fact
         && *approval_id == view.id

@@ -2,12 +2,12 @@
 
 use machine::checkpoint::Checkpoint as StoredCheckpoint;
 use machine::phase::Phase as HookPhase;
-use machine::projection_rows::{ApprovalStatus as ShownApproval, PublicRunStatus, Role as StoredRole};
-use machine::status::CallStatus as Called;
+use machine::projection_rows::{ApprovalStatus as DomainApprovalStatus, PublicRunStatus, Role as StoredRole};
+use machine::status::CallStatus as DomainCallStatus;
 use machine::suspension::{ResumeMode as Mode, SuspensionKind as Kind};
 
 /// A wire enum for a domain enum: the same variants, read from and written as a plain word and in no other form.
-macro_rules! words {
+macro_rules! wire_enum {
     ($($(#[$attribute:meta])* $name:ident = $domain:ty { $($variant:ident = $word:literal,)+ })+) => {$(
         $(#[$attribute])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
@@ -66,9 +66,9 @@ macro_rules! words {
     )+};
 }
 
-pub(crate) use words;
+pub(crate) use wire_enum;
 
-words! {
+wire_enum! {
     RunStatus = PublicRunStatus {
         Queued = "queued",
         Running = "running",
@@ -80,7 +80,7 @@ words! {
         Interrupted = "interrupted",
     }
 
-    CallStatus = Called {
+    CallStatus = DomainCallStatus {
         New = "new",
         Running = "running",
         Suspended = "suspended",
@@ -105,7 +105,7 @@ words! {
         PassDecisionToTool = "pass_decision_to_tool",
     }
 
-    ApprovalStatus = ShownApproval {
+    ApprovalStatus = DomainApprovalStatus {
         Pending = "pending",
         Approved = "approved",
         Rejected = "rejected",

@@ -11,52 +11,52 @@ use axum::response::{IntoResponse, Response};
 use engine::callback::ReportedAttempt;
 use engine::store::Tenant;
 
-use crate::access::{answered, bearer_token};
+use crate::access::{bearer_token, process_request};
+use crate::capacity::RequestPermit;
 use crate::error::{ApiError, Code};
-use crate::limits::{Bucket, Limits, too_much};
-use crate::places::Place;
+use crate::limits::{Limits, TokenBucket, rate_limited};
 use crate::server::Server;
 
 /// Where callbacks are taken in, behind the address of the server. What follows is one part of a path.
-const CALLBACKS: &str = "/v1/callbacks";
+const CALLBACKS_PATH: &str = "/v1/callbacks";
 
 /// What an engine is told where a server under this address takes its callbacks in.
 #[must_use]
-pub fn callbacks_at(public_url: &str) -> String {
-    format!("{}{CALLBACKS}", public_url.trim_end_matches('/'))
+pub fn callback_base_url(public_url: &str) -> String {
+    format!("{}{CALLBACKS_PATH}", public_url.trim_end_matches('/'))
 }
 
 /// A tool, as its token says. Nothing of this ever comes from a body.
 #[derive(Clone)]
-pub(crate) struct Reporter {
+pub(crate) struct CallbackCaller {
     pub(crate) about: ReportedAttempt,
     /// Where the request is worked on.
-    pub(crate) place: Arc<Place>,
+    pub(crate) permit: Arc<RequestPermit>,
 }
 
-impl<S: Sync> FromRequestParts<S> for Reporter {
+impl<S: Sync> FromRequestParts<S> for CallbackCaller {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
-        parts.extensions.get::<Self>().cloned().ok_or_else(no_callback)
+        parts.extensions.get::<Self>().cloned().ok_or_else(invalid_callback_token)
     }
 }
 
 /// How much the tools of each tenant may still ask. There are as many of these as tenants whose tools ever reported.
 #[derive(Default)]
-pub(crate) struct Reporters {
-    buckets: Mutex<BTreeMap<Tenant, Arc<Bucket>>>,
+pub(crate) struct CallbackRateLimits {
+    buckets: Mutex<BTreeMap<Tenant, Arc<TokenBucket>>>,
 }
 
-impl Reporters {
-    fn bucket(&self, tenant: &Tenant, limits: &Limits) -> Arc<Bucket> {
+impl CallbackRateLimits {
+    fn bucket(&self, tenant: &Tenant, limits: &Limits) -> Arc<TokenBucket> {
         let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
-        buckets.entry(tenant.clone()).or_insert_with(|| Arc::new(Bucket::new(limits))).clone()
+        buckets.entry(tenant.clone()).or_insert_with(|| Arc::new(TokenBucket::new(limits))).clone()
     }
 }
 
 /// A tool may report about the attempt that its token was issued for. A guess has no row of a run looked up.
-pub(crate) async fn report_guard(
+pub(crate) async fn callback_guard(
     State(server): State<Arc<Server>>,
     request: Request,
     next: Next,
@@ -64,32 +64,32 @@ pub(crate) async fn report_guard(
     let (mut parts, body) = request.into_parts();
     let path = Path::<String>::from_request_parts(&mut parts, &server).await;
     let about = match path {
-        Ok(Path(path)) => reported(&server, &path, &parts.headers).await,
+        Ok(Path(path)) => verify_callback(&server, &path, &parts.headers).await,
         Err(_) => None,
     };
-    let Some(about) = about else { return no_callback().into_response() };
-    if !server.reporters.bucket(&about.tenant, &server.limits).take() {
-        return too_much("the tools of this tenant report too often").into_response();
+    let Some(about) = about else { return invalid_callback_token().into_response() };
+    if !server.callback_rate_limits.bucket(&about.tenant, &server.limits).try_take() {
+        return rate_limited("the tools of this tenant report too often").into_response();
     }
-    let share = server.access.share(&about.tenant, &server.limits);
+    let capacity = server.access.capacity_for(&about.tenant, &server.limits);
     let request = Request::from_parts(parts, body);
-    let admitted = |place: &Arc<Place>, request: &mut Request| {
-        request.extensions_mut().insert(Reporter { about, place: place.clone() });
+    let admit = |permit: &Arc<RequestPermit>, request: &mut Request| {
+        request.extensions_mut().insert(CallbackCaller { about, permit: permit.clone() });
         Ok(())
     };
-    match answered(&server, &share, request, next, admitted).await {
+    match process_request(&server, &capacity, request, next, admit).await {
         Ok(response) => response,
         Err(refused) => refused.into_response(),
     }
 }
 
-async fn reported(server: &Server, path: &str, headers: &HeaderMap) -> Option<ReportedAttempt> {
+async fn verify_callback(server: &Server, path: &str, headers: &HeaderMap) -> Option<ReportedAttempt> {
     let token = std::str::from_utf8(bearer_token(headers)?).ok()?;
     server.engine.verify_callback(path, token).await
 }
 
 /// The same for a wrong token, and for what was never there.
-fn no_callback() -> ApiError {
+fn invalid_callback_token() -> ApiError {
     ApiError::new(
         Code::Unauthorized,
         "this is not the token of this callback, and nothing was looked at; send `Authorization: Bearer TOKEN` \

@@ -16,87 +16,87 @@ use machine::tool::Arguments;
 use serde_json::Value;
 
 use super::event::{Envelope, interrupter};
-use super::message::{Body, ToolCall};
+use super::message::{HydratedBody, ToolCall};
 
 /// Hears every event of a run in order, from the first, and says what a client is sent. Whoever wants to begin later
 /// drops the envelopes up to the seq they have.
 #[derive(Clone, Debug)]
-pub struct Telling {
+pub struct EventHydrator {
     thread: ThreadId,
     run: RunId,
     /// What the user said, until the message is told.
-    asked: Option<UserMessage>,
+    user_message: Option<UserMessage>,
     /// The caller who interrupted the run, kept until its last event is shown.
     interrupted_by: Option<Principal>,
     /// Calls of which something may still be said.
-    calls: BTreeMap<CallId, Told>,
+    calls: BTreeMap<CallId, TrackedCall>,
     /// What hooks asked to be noted, by the event that has it.
     notes: BTreeMap<u64, String>,
     /// The text of the last answer that is the output which was wanted.
     output: Option<String>,
     /// From an assistant message on whose calls have not been heard.
-    waiting: VecDeque<CommittedEvent>,
+    buffered: VecDeque<CommittedEvent>,
     /// Whoever listens reads large results again when they have to be told.
-    forgets: bool,
+    drops_large_results: bool,
 }
 
 /// A larger result is not kept until it is told, where whoever listens can read it again.
-const KEPT_BYTES_MAX: usize = 16 * 1024;
+const BUFFERED_RESULT_BYTES_MAX: usize = 16 * 1024;
 
 #[derive(Clone, Debug)]
-struct Told {
+struct TrackedCall {
     tool: ToolName,
     changed: Option<(ChangedBy, Arc<Value>)>,
-    outcome: Option<Outcome>,
+    settled: Option<SettledEvent>,
 }
 
 /// The event that settled a call: its text is made when it is told.
 #[derive(Clone, Debug)]
-enum Outcome {
-    Kept(Arc<Event>),
+enum SettledEvent {
+    Loaded(Arc<Event>),
     /// It stands there in the log.
-    At(u64),
+    AtSeq(u64),
 }
 
-impl Told {
+impl TrackedCall {
     fn result(&self) -> Option<String> {
-        match self.outcome.as_ref()? {
-            Outcome::Kept(event) => {
+        match self.settled.as_ref()? {
+            SettledEvent::Loaded(event) => {
                 let changed = self.changed.as_ref().map(|(by, value)| (*by, &**value));
                 result_text(&event.fact, changed, usize::MAX)
             }
-            Outcome::At(_) => None,
+            SettledEvent::AtSeq(_) => None,
         }
     }
 }
 
-impl Telling {
+impl EventHydrator {
     #[must_use]
     pub const fn new(thread: ThreadId, run: RunId) -> Self {
         Self {
             thread,
             run,
-            asked: None,
+            user_message: None,
             interrupted_by: None,
             calls: BTreeMap::new(),
             notes: BTreeMap::new(),
             output: None,
-            waiting: VecDeque::new(),
-            forgets: false,
+            buffered: VecDeque::new(),
+            drops_large_results: false,
         }
     }
 
-    /// For whoever has the log at hand, and [brings](Self::bring) what is [needed](Self::needs) before it is heard: large
+    /// For whoever has the log at hand, and [brings](Self::supply_event) what is [needed](Self::missing_event) before it is heard: large
     /// results are not kept until they are told.
     #[must_use]
-    pub const fn forgetting(mut self) -> Self {
-        self.forgets = true;
+    pub const fn dropping_large_results(mut self) -> Self {
+        self.drops_large_results = true;
         self
     }
 
     /// The event that has to be brought before this one is heard.
     #[must_use]
-    pub fn needs(&self, committed: &CommittedEvent) -> Option<u64> {
+    pub fn missing_event(&self, committed: &CommittedEvent) -> Option<u64> {
         let Fact::MessageAdded(
             Stored::Tool { call_id, body: ToolBody::Settled { .. }, .. }
             | Stored::Note { call_id, body: NoteBody::Late { .. }, .. },
@@ -104,57 +104,57 @@ impl Telling {
         else {
             return None;
         };
-        match self.calls.get(call_id)?.outcome.as_ref()? {
-            Outcome::At(seq) => Some(*seq),
-            Outcome::Kept(_) => None,
+        match self.calls.get(call_id)?.settled.as_ref()? {
+            SettledEvent::AtSeq(seq) => Some(*seq),
+            SettledEvent::Loaded(_) => None,
         }
     }
 
-    /// What stands in the log where [`Self::needs`] said.
-    pub fn bring(&mut self, event: &Arc<Event>) {
-        if let Some(call_id) = settled_by(&event.fact) {
-            self.with(call_id, |call| call.outcome = Some(Outcome::Kept(event.clone())));
+    /// What stands in the log where [`Self::missing_event`] said.
+    pub fn supply_event(&mut self, event: &Arc<Event>) {
+        if let Some(call_id) = settled_call(&event.fact) {
+            self.update_call(call_id, |call| call.settled = Some(SettledEvent::Loaded(event.clone())));
         }
     }
 
     /// An assistant message and what follows it are held back until its calls have been heard: at the latest the
     /// event that ends the commit brings them.
-    pub fn hear(&mut self, committed: &CommittedEvent) -> Vec<Envelope> {
-        self.waiting.push_back(committed.clone());
-        if committed.checkpoint.is_none() && !self.calls_are_known() {
+    pub fn hydrate(&mut self, committed: &CommittedEvent) -> Vec<Envelope> {
+        self.buffered.push_back(committed.clone());
+        if committed.checkpoint.is_none() && !self.has_all_calls() {
             return Vec::new();
         }
-        let (ready, told) = self.tell_waiting();
+        let (ready, envelopes) = self.flush();
         // What is told together with others may have been needed among them.
         if ready.len() == 1
-            && let Some(alone) = ready.front()
-            && self.forgets
-            && alone.weight() > KEPT_BYTES_MAX
-            && let Some(call_id) = settled_by(&alone.event.fact)
+            && let Some(single) = ready.front()
+            && self.drops_large_results
+            && single.weight() > BUFFERED_RESULT_BYTES_MAX
+            && let Some(call_id) = settled_call(&single.event.fact)
         {
-            self.with(call_id, |call| call.outcome = Some(Outcome::At(alone.event.seq)));
+            self.update_call(call_id, |call| call.settled = Some(SettledEvent::AtSeq(single.event.seq)));
         }
-        told
+        envelopes
     }
 
-    fn tell_waiting(&mut self) -> (VecDeque<CommittedEvent>, Vec<Envelope>) {
-        let ready = std::mem::take(&mut self.waiting);
-        let mut requested = requested(&ready);
-        let told = ready.iter().map(|committed| self.tell(committed, &mut requested)).collect();
-        (ready, told)
+    fn flush(&mut self) -> (VecDeque<CommittedEvent>, Vec<Envelope>) {
+        let ready = std::mem::take(&mut self.buffered);
+        let mut requested = requested_arguments(&ready);
+        let envelopes = ready.iter().map(|committed| self.envelope_for(committed, &mut requested)).collect();
+        (ready, envelopes)
     }
 
     /// In the place of an event that cannot be decoded; what was held back before it is told first.
-    pub fn hear_unreadable(&mut self, event: &UnreadableEvent) -> Vec<Envelope> {
-        let (_, mut told) = self.tell_waiting();
-        told.push(Envelope::unreadable(&self.thread, &self.run, event));
-        told
+    pub fn hydrate_unreadable(&mut self, event: &UnreadableEvent) -> Vec<Envelope> {
+        let (_, mut envelopes) = self.flush();
+        envelopes.push(Envelope::unreadable(&self.thread, &self.run, event));
+        envelopes
     }
 
     /// Every call that a waiting message asks for has come.
-    fn calls_are_known(&self) -> bool {
+    fn has_all_calls(&self) -> bool {
         let mut missing = 0_usize;
-        for committed in &self.waiting {
+        for committed in &self.buffered {
             if let Fact::MessageAdded(Stored::Assistant { calls, .. }) = &committed.event.fact {
                 missing += calls.len();
             }
@@ -165,26 +165,28 @@ impl Telling {
         missing == 0
     }
 
-    fn tell(&mut self, committed: &CommittedEvent, requested: &mut Requests) -> Envelope {
-        if let Some(call_id) = settled_by(&committed.event.fact) {
-            self.with(call_id, |call| call.outcome = Some(Outcome::Kept(committed.event.clone())));
+    fn envelope_for(&mut self, committed: &CommittedEvent, requested: &mut RequestedArguments) -> Envelope {
+        if let Some(call_id) = settled_call(&committed.event.fact) {
+            self.update_call(call_id, |call| {
+                call.settled = Some(SettledEvent::Loaded(committed.event.clone()))
+            });
         }
-        let body = self.note(&committed.event, requested);
-        Envelope::of(&self.thread, &self.run, committed, body)
+        let body = self.apply(&committed.event, requested);
+        Envelope::new(&self.thread, &self.run, committed, body)
     }
 
     /// Remembers what later messages will need, and gives the body where this event adds a message.
-    fn note(&mut self, event: &Event, requested: &mut Requests) -> Body {
+    fn apply(&mut self, event: &Event, requested: &mut RequestedArguments) -> HydratedBody {
         match &event.fact {
             Fact::RunQueued(order) => {
-                self.asked.clone_from(&order.message);
+                self.user_message.clone_from(&order.message);
             }
-            Fact::MessageAdded(message) => return self.body(message, requested),
+            Fact::MessageAdded(message) => return self.message_body(message, requested),
             Fact::ToolApproved { call_id, arguments: Some(Arguments::Valid { value, .. }), .. } => {
-                self.with(call_id, |call| call.changed = Some((ChangedBy::Approver, value.clone())));
+                self.update_call(call_id, |call| call.changed = Some((ChangedBy::Approver, value.clone())));
             }
             Fact::ToolResumed { call_id, arguments: Some(Arguments::Valid { value, .. }), .. } => {
-                self.with(call_id, |call| call.changed = Some((ChangedBy::Answer, value.clone())));
+                self.update_call(call_id, |call| call.changed = Some((ChangedBy::Answer, value.clone())));
             }
             Fact::PhaseAnswered { actions, .. } => {
                 self.notes.extend(note_text(actions).map(|note| (event.seq, note)));
@@ -192,7 +194,11 @@ impl Telling {
             Fact::RunInterrupting { cause } => self.interrupted_by = interrupter(cause).cloned(),
             Fact::RunEnded { output, .. } => {
                 let output = output.and_then(|_| self.output.take()).and_then(|text| stored_output(&text));
-                return Body { output, by: name_of(self.interrupted_by.take()), ..Body::default() };
+                return HydratedBody {
+                    output,
+                    by: principal_text(self.interrupted_by.take()),
+                    ..HydratedBody::default()
+                };
             }
             Fact::ToolApproved { .. }
             | Fact::ToolResumed { .. }
@@ -217,45 +223,46 @@ impl Telling {
             | Fact::ChildStarted { .. }
             | Fact::ChildEnded { .. } => {}
         }
-        Body::default()
+        HydratedBody::default()
     }
 
-    fn body(&mut self, message: &Stored, requested: &mut Requests) -> Body {
+    fn message_body(&mut self, message: &Stored, requested: &mut RequestedArguments) -> HydratedBody {
         match message {
             Stored::User { .. } => {
-                let asked = self.asked.take().map(|asked| (Arc::unwrap_or_clone(asked.content), asked.by));
+                let asked =
+                    self.user_message.take().map(|asked| (Arc::unwrap_or_clone(asked.content), asked.by));
                 let (content, by) = asked.unwrap_or_default();
-                Body { content, by: name_of(by), ..Body::default() }
+                HydratedBody { content, by: principal_text(by), ..HydratedBody::default() }
             }
             Stored::Assistant { text, calls, output, .. } => {
                 self.output = output.as_ref().filter(|fit| **fit == OutputFit::Fits).map(|_| text.clone());
                 for call in calls {
                     let tool = call.tool.clone();
-                    let told = Told { tool, changed: None, outcome: None };
-                    self.calls.insert(call.call_id.clone(), told);
+                    let tracked = TrackedCall { tool, changed: None, settled: None };
+                    self.calls.insert(call.call_id.clone(), tracked);
                 }
                 let tool_calls = calls.iter().map(|call| tool_call(call, requested)).collect();
-                Body { content: Value::String(text.clone()), tool_calls, ..Body::default() }
+                HydratedBody { content: Value::String(text.clone()), tool_calls, ..HydratedBody::default() }
             }
-            Stored::Tool { call_id, body, .. } => of_text(match body {
+            Stored::Tool { call_id, body, .. } => text_body(match body {
                 ToolBody::Settled { .. } => self.calls.remove(call_id).and_then(|call| call.result()),
                 // Its result comes as a note.
                 ToolBody::Placeholder { kind } => Some(placeholder(*kind)),
             }),
-            Stored::Note { call_id, body, .. } => of_text(match body {
+            Stored::Note { call_id, body, .. } => text_body(match body {
                 NoteBody::Late { .. } => self.calls.remove(call_id).map(|call| {
                     let result = call.result().unwrap_or_default();
                     late_result(call_id.as_str(), call.tool.as_str(), &result)
                 }),
                 NoteBody::Plugin { seq } => self.notes.remove(seq),
             }),
-            Stored::Correction { why, .. } => of_text(Some(correction(why))),
-            Stored::CallsDropped { taken, dropped, .. } => of_text(Some(calls_dropped(*taken, *dropped))),
-            Stored::Interruption { .. } => of_text(Some(INTERRUPTION.into())),
+            Stored::Correction { why, .. } => text_body(Some(correction(why))),
+            Stored::CallsDropped { taken, dropped, .. } => text_body(Some(calls_dropped(*taken, *dropped))),
+            Stored::Interruption { .. } => text_body(Some(INTERRUPTION.into())),
         }
     }
 
-    fn with(&mut self, id: &CallId, change: impl FnOnce(&mut Told)) {
+    fn update_call(&mut self, id: &CallId, change: impl FnOnce(&mut TrackedCall)) {
         if let Some(call) = self.calls.get_mut(id) {
             change(call);
         }
@@ -263,7 +270,7 @@ impl Telling {
 }
 
 /// The call that this event settles.
-const fn settled_by(fact: &Fact) -> Option<&CallId> {
+const fn settled_call(fact: &Fact) -> Option<&CallId> {
     match fact {
         Fact::ExecutionSucceeded { call_id, .. }
         | Fact::ExecutionFailed { call_id, .. }
@@ -296,10 +303,10 @@ const fn settled_by(fact: &Fact) -> Option<&CallId> {
 }
 
 /// The arguments of calls that the waiting events bring.
-type Requests = BTreeMap<CallId, Value>;
+type RequestedArguments = BTreeMap<CallId, Value>;
 
-fn requested(events: &VecDeque<CommittedEvent>) -> Requests {
-    let mut requests = Requests::new();
+fn requested_arguments(events: &VecDeque<CommittedEvent>) -> RequestedArguments {
+    let mut requests = RequestedArguments::new();
     for committed in events {
         if let Fact::ToolRequested { call_id, arguments, .. } = &committed.event.fact {
             requests.insert(call_id.clone(), super::arguments(arguments));
@@ -309,7 +316,7 @@ fn requested(events: &VecDeque<CommittedEvent>) -> Requests {
 }
 
 /// The model's own arguments, also where a hook set others.
-fn tool_call(call: &CallInMessage, requested: &mut Requests) -> ToolCall {
+fn tool_call(call: &CallInMessage, requested: &mut RequestedArguments) -> ToolCall {
     let own = call.own_arguments.as_ref().map(super::arguments);
     ToolCall {
         call_id: call.call_id.as_str().into(),
@@ -318,10 +325,10 @@ fn tool_call(call: &CallInMessage, requested: &mut Requests) -> ToolCall {
     }
 }
 
-fn name_of(by: Option<Principal>) -> Option<String> {
+fn principal_text(by: Option<Principal>) -> Option<String> {
     by.map(|by| by.as_str().into())
 }
 
-fn of_text(text: Option<String>) -> Body {
-    Body { content: Value::String(text.unwrap_or_default()), ..Body::default() }
+fn text_body(text: Option<String>) -> HydratedBody {
+    HydratedBody { content: Value::String(text.unwrap_or_default()), ..HydratedBody::default() }
 }

@@ -15,10 +15,10 @@ use serde::Serialize;
 use crate::access::Caller;
 use crate::body::DERIVED_ID_PREFIX;
 use crate::error::{ApiError, Code};
-use crate::received::Received;
+use crate::extract::RequestBody;
 
 /// One request about a run that may come again. Without a key every request is new.
-pub(crate) struct Repeat<'a> {
+pub(crate) struct IdempotentRequest<'a> {
     store: &'a dyn Store,
     caller: &'a Caller,
     run: RunId,
@@ -26,7 +26,7 @@ pub(crate) struct Repeat<'a> {
 }
 
 /// Under which a repeat is recognised: whoever asks, what they ask, and the key that they chose.
-pub(crate) fn scope_of(caller: &Caller, received: &Received) -> Option<String> {
+pub(crate) fn idempotency_scope(caller: &Caller, received: &RequestBody) -> Option<String> {
     let key = received.key.as_deref()?;
     let parts = [caller.principal.as_str(), &received.method, &received.path, key];
     let mut text = Vec::new();
@@ -38,14 +38,14 @@ pub(crate) fn scope_of(caller: &Caller, received: &Received) -> Option<String> {
     Some(Digest::sha256(&text).to_string())
 }
 
-impl<'a> Repeat<'a> {
-    pub(crate) async fn of(
+impl<'a> IdempotentRequest<'a> {
+    pub(crate) async fn new(
         store: &'a dyn Store,
         caller: &'a Caller,
-        received: &Received,
+        received: &RequestBody,
         run: &RunId,
     ) -> Self {
-        let key = match scope_of(caller, received) {
+        let key = match idempotency_scope(caller, received) {
             Some(scope) => Some((scope, received.digest().await)),
             None => None,
         };
@@ -53,11 +53,11 @@ impl<'a> Repeat<'a> {
     }
 
     /// The answer that was given, if it was; an error if the key came with another body.
-    pub(crate) async fn answer(&self) -> Result<Option<Response>, ApiError> {
+    pub(crate) async fn stored_response(&self) -> Result<Option<Response>, ApiError> {
         let Some((scope, body)) = &self.key else { return Ok(None) };
         match self.store.stored_response(&self.caller.tenant, &self.run, scope).await? {
-            Some(kept) if kept.body == *body => Ok(Some(as_given(kept))),
-            Some(_) => Err(key_used()),
+            Some(kept) if kept.body == *body => Ok(Some(to_response(kept))),
+            Some(_) => Err(key_conflict()),
             None => Ok(None),
         }
     }
@@ -69,25 +69,25 @@ impl<'a> Repeat<'a> {
     }
 
     /// Notes that this request is about to be carried out.
-    pub(crate) async fn begin(&self) {
+    pub(crate) async fn mark_started(&self) {
         let Some((scope, body)) = &self.key else { return };
         let note =
             StoredResponse { body: *body, status: StatusCode::ACCEPTED.as_u16(), answer: String::new() };
         if let Err(refused) =
-            self.store.store_response(&self.caller.tenant, &self.run, &begun(scope), note).await
+            self.store.store_response(&self.caller.tenant, &self.run, &started_scope(scope), note).await
         {
             tracing::warn!(%refused, "a request is not noted");
         }
     }
 
     /// It was about to be carried out before, and no answer was kept.
-    pub(crate) async fn was_begun(&self) -> Result<bool, ApiError> {
+    pub(crate) async fn was_started(&self) -> Result<bool, ApiError> {
         let Some((scope, _)) = &self.key else { return Ok(false) };
-        Ok(self.store.stored_response(&self.caller.tenant, &self.run, &begun(scope)).await?.is_some())
+        Ok(self.store.stored_response(&self.caller.tenant, &self.run, &started_scope(scope)).await?.is_some())
     }
 
     /// Keeps a good answer and gives it. Whoever was faster with the same request has given the same.
-    pub(crate) async fn keep(
+    pub(crate) async fn store_and_respond(
         self,
         status: StatusCode,
         answer: &impl Serialize,
@@ -99,33 +99,33 @@ impl<'a> Repeat<'a> {
         })?;
         let given = StoredResponse { body, status: status.as_u16(), answer };
         if given.answer.len() > ANSWER_BYTES_MAX {
-            return Ok(as_given(given));
+            return Ok(to_response(given));
         }
         match self.store.store_response(&self.caller.tenant, &self.run, &scope, given.clone()).await {
-            Ok(kept) if kept.body == body => Ok(as_given(kept)),
-            Ok(_) => Err(key_used()),
+            Ok(kept) if kept.body == body => Ok(to_response(kept)),
+            Ok(_) => Err(key_conflict()),
             // It was done all the same, and a repeat is recognised by the run.
             Err(refused) => {
                 tracing::warn!(%refused, "an answer is not kept");
-                Ok(as_given(given))
+                Ok(to_response(given))
             }
         }
     }
 }
 
 /// Where it is noted that a request is carried out.
-fn begun(scope: &str) -> String {
+fn started_scope(scope: &str) -> String {
     format!("{scope}_begun")
 }
 
-fn as_given(kept: StoredResponse) -> Response {
+fn to_response(kept: StoredResponse) -> Response {
     let mut response = Response::new(Body::from(kept.answer));
     *response.status_mut() = StatusCode::from_u16(kept.status).unwrap_or(StatusCode::OK);
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
 }
 
-fn key_used() -> ApiError {
+fn key_conflict() -> ApiError {
     ApiError::new(
         Code::IdempotencyConflict,
         "this Idempotency-Key was sent with another body before, and nothing was done; choose a new key",

@@ -8,7 +8,7 @@ impl ApiError {
         let next = "create it with POST /v1/threads";
         Self::new(
             Code::ThreadNotFound,
-            format!("there is no thread `{}`, and nothing was changed; {next}", cut(id)),
+            format!("there is no thread `{}`, and nothing was changed; {next}", truncated(id)),
         )
     }
 
@@ -19,7 +19,7 @@ impl ApiError {
             Code::ThreadNotFound,
             format!(
                 "the thread id `{}` is not available, and nothing was changed; choose another one",
-                cut(id)
+                truncated(id)
             ),
         )
     }
@@ -29,7 +29,7 @@ impl ApiError {
         let next = "GET /v1/runs lists them";
         Self::new(
             Code::RunNotFound,
-            format!("there is no run `{}`, and nothing was changed; {next}", cut(id)),
+            format!("there is no run `{}`, and nothing was changed; {next}", truncated(id)),
         )
     }
 
@@ -38,7 +38,7 @@ impl ApiError {
         let next = "GET /v1/approvals lists the pending ones";
         Self::new(
             Code::ApprovalNotFound,
-            format!("there is no approval `{}`, and nothing was changed; {next}", cut(id)),
+            format!("there is no approval `{}`, and nothing was changed; {next}", truncated(id)),
         )
     }
 
@@ -47,7 +47,7 @@ impl ApiError {
         let next = "GET /v1/grants lists them";
         Self::new(
             Code::GrantNotFound,
-            format!("there is no grant `{}`, and nothing was changed; {next}", cut(id)),
+            format!("there is no grant `{}`, and nothing was changed; {next}", truncated(id)),
         )
     }
 
@@ -56,12 +56,12 @@ impl ApiError {
         let next = "GET /v1/agents lists them";
         Self::new(
             Code::AgentNotFound,
-            format!("there is no agent `{}`, and nothing was changed; {next}", cut(name)),
+            format!("there is no agent `{}`, and nothing was changed; {next}", truncated(name)),
         )
     }
 }
 
 /// An id out of a path may be of any length; an answer repeats only so much of it.
-fn cut(id: &str) -> String {
+fn truncated(id: &str) -> String {
     id.chars().take(128).collect()
 }

@@ -10,17 +10,17 @@ use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
 use crate::client::{Answer, Client};
-use crate::stage::{Kept, Plan, Stage, token};
-use crate::watched_store::At;
+use crate::probe_store::BlockPoint;
+use crate::test_server::{StoreKind, TestPlan, TestServer, token};
 
 const BOTH: &[Role] = &[Role::Run, Role::Approve];
 /// Long enough for whoever does get a turn, also on a machine that does ten other things.
 const TURN: Duration = Duration::from_secs(3);
 
-async fn two_tenants(requests_max: usize) -> Stage {
+async fn two_tenants(requests_max: usize) -> TestServer {
     let mut plan =
-        Plan::one_write(Kept::InMemory).with_keys(&[("ann", "acme", BOTH), ("eve", "other", BOTH)]);
-    plan.limits = Limits { requests_max, turn_time: TURN, ..Limits::default() };
+        TestPlan::one_write(StoreKind::Memory).with_keys(&[("ann", "acme", BOTH), ("eve", "other", BOTH)]);
+    plan.limits = Limits { requests_max, permit_timeout: TURN, ..Limits::default() };
     plan.build().await
 }
 
@@ -30,12 +30,12 @@ fn asks_for_runs(client: &Client) -> JoinHandle<Answer> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_request_waits_for_its_turn_and_not_for_ever() {
-    let stage = two_tenants(1).await;
-    let ann = stage.as_key("ann");
-    let hold_up = stage.notes.hold_up(At::Runs);
+async fn a_request_waits_for_a_permit_until_its_timeout() {
+    let test_server = two_tenants(1).await;
+    let ann = test_server.as_key("ann");
+    let barrier = test_server.probe.block_at(BlockPoint::Runs);
     let slow = asks_for_runs(&ann);
-    hold_up.arrives().await;
+    barrier.wait_for_arrival().await;
     let refused = ann.get("/v1/threads").await;
     assert_eq!(refused.headers["retry-after"], "1");
     refused.refused(429, "RATE_LIMITED");
@@ -44,23 +44,23 @@ async fn a_request_waits_for_its_turn_and_not_for_ever() {
         let ann = ann.clone();
         async move { ann.get("/v1/threads").await }
     });
-    hold_up.let_one_go();
+    barrier.release_one();
     slow.await.unwrap().ok(200);
     waiting.await.unwrap().ok(200);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_tenant_has_half_of_the_places_and_no_more() {
-    let stage = two_tenants(4).await;
-    let (ann, eve) = (stage.as_key("ann"), stage.as_key("eve"));
-    let hold_up = stage.notes.hold_up(At::Runs);
+async fn one_tenant_gets_at_most_half_of_the_permits() {
+    let test_server = two_tenants(4).await;
+    let (ann, eve) = (test_server.as_key("ann"), test_server.as_key("eve"));
+    let barrier = test_server.probe.block_at(BlockPoint::Runs);
     let slow = [asks_for_runs(&ann), asks_for_runs(&ann)];
-    hold_up.arrives().await;
-    hold_up.arrives().await;
+    barrier.wait_for_arrival().await;
+    barrier.wait_for_arrival().await;
     ann.get("/v1/threads").await.refused(429, "RATE_LIMITED");
     eve.get("/v1/threads").await.ok(200);
-    hold_up.let_one_go();
-    hold_up.let_one_go();
+    barrier.release_one();
+    barrier.release_one();
     for answer in slow {
         answer.await.unwrap().ok(200);
     }
@@ -68,9 +68,9 @@ async fn one_tenant_has_half_of_the_places_and_no_more() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_body_that_trickles_in_keeps_nobody_waiting() {
-    let stage = two_tenants(2).await;
-    let address = stage.client.address;
+async fn a_slow_body_holds_no_permit() {
+    let test_server = two_tenants(2).await;
+    let address = test_server.client.address;
     let head = format!(
         "POST /v1/threads HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer {}\r\n\
          content-type: application/json\r\ncontent-length: 9\r\n\r\n{{",
@@ -84,33 +84,33 @@ async fn a_body_that_trickles_in_keeps_nobody_waiting() {
     }
     // Often enough that the server has begun with all of them.
     for _ in 0..20 {
-        stage.as_key("ann").get("/v1/runs").await.ok(200);
-        stage.as_key("eve").get("/v1/runs").await.ok(200);
+        test_server.as_key("ann").get("/v1/runs").await.ok(200);
+        test_server.as_key("eve").get("/v1/runs").await.ok(200);
     }
     drop(trickles);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_waits_for_their_commit_keeps_nobody_waiting() {
+async fn a_request_that_waits_for_a_commit_holds_no_permit() {
     let calls = Reply::call("c", "count", json!({})).and_call("b", "block", json!({}));
-    let mut plan = Plan::new(Kept::InMemory, [calls, Reply::text("Done.")]);
+    let mut plan = TestPlan::new(StoreKind::Memory, [calls, Reply::text("Done.")]);
     plan.limits = Limits {
         requests_max: 1,
-        turn_time: TURN,
-        decided_time: Duration::from_secs(60),
+        permit_timeout: TURN,
+        decision_timeout: Duration::from_secs(60),
         ..Limits::default()
     };
-    let stage = plan.build().await;
-    let client = &stage.client;
+    let test_server = plan.build().await;
+    let client = &test_server.client;
     client.post("/v1/threads", json!({"id": "t"})).await.ok(201);
     let body = json!({"agent": "assistant", "text": "go", "policy": {"decisions": "at_boundary"}});
     let run =
         client.post("/v1/threads/t/messages", body).await.ok(202)["run_id"].as_str().unwrap().to_owned();
-    stage.begun.notified().await;
+    test_server.begun.notified().await;
     let held = client.run_until(&run, |seen| seen["pending"].as_array().unwrap().len() == 1).await;
     let path = format!("/v1/approvals/{}/approve", held["pending"][0]["approval_id"].as_str().unwrap());
     // Only the run can name the new approval, and it is busy.
-    stage.change_tool("count").await;
+    test_server.change_tool("count").await;
     let deciding = tokio::spawn({
         let (client, path) = (client.clone(), path.clone());
         async move { client.post_nothing(&path).await }
@@ -128,7 +128,7 @@ async fn whoever_waits_for_their_commit_keeps_nobody_waiting() {
         client.get("/v1/runs").await.ok(200);
     }
     assert!(!deciding.is_finished(), "it waits all the while");
-    stage.gate.notify_one();
+    test_server.gate.notify_one();
     let details = deciding.await.unwrap().refused(409, "TOOL_CHANGED");
     assert!(details["approval_id"].is_string(), "{details}");
 }

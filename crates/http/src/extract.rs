@@ -15,10 +15,10 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::body;
+use crate::capacity::TenantCapacity;
 use crate::error::{ApiError, Code};
 use crate::json_threads::{JsonThreads, LONG_BYTES};
 use crate::limits::Limits;
-use crate::places::Share;
 use crate::server::Server;
 
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
@@ -29,25 +29,25 @@ pub(crate) const NAME_BYTES_MAX: usize = 255;
 pub(crate) const NAME_PATTERN: &str = r"^[^\u0000-\u001f\u007f-\u009f]*$";
 
 /// A body as it came, with what says how to read it and how to recognise it.
-pub(crate) struct Received {
+pub(crate) struct RequestBody {
     pub(crate) method: String,
     pub(crate) path: String,
     /// Chosen by the client, to recognise a repeat.
     pub(crate) key: Option<String>,
     content_type: Option<String>,
     bytes: Bytes,
-    walked: Walked,
+    checked: BodyCheck,
     threads: Arc<JsonThreads>,
 }
 
-/// What was found when the body's text was walked.
+/// What was found when the body's text was checked.
 #[derive(Clone)]
-pub(crate) struct Walked(Arc<Result<Cost, TextFault>>);
+pub(crate) struct BodyCheck(Arc<Result<Cost, TextFault>>);
 
-impl Walked {
-    async fn of(bytes: &Bytes, threads: &JsonThreads) -> Self {
+impl BodyCheck {
+    async fn run(bytes: &Bytes, threads: &JsonThreads) -> Self {
         let text = bytes.clone();
-        Self(Arc::new(threads.run(bytes.len(), move || body::walked(&text)).await))
+        Self(Arc::new(threads.run(bytes.len(), move || body::check_text(&text)).await))
     }
 
     /// Memory that is needed to read it and to keep what it says while the request is worked on. None where that is
@@ -63,7 +63,7 @@ impl Walked {
 const COPIES: usize = 2;
 /// Smaller values are bounded by the number of requests.
 const SMALL_BYTES_MAX: usize = 256 * 1024;
-impl FromRequest<Arc<Server>> for Received {
+impl FromRequest<Arc<Server>> for RequestBody {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, server: &Arc<Server>) -> Result<Self, ApiError> {
@@ -81,58 +81,59 @@ impl FromRequest<Arc<Server>> for Received {
         }
         let method = request.method().as_str().to_owned();
         let path = request.uri().path().to_owned();
-        let walked = request.extensions().get::<Walked>().cloned();
+        let checked = request.extensions().get::<BodyCheck>().cloned();
         // All of it is there: whoever let the request in has waited for it.
-        let bytes =
-            Bytes::from_request(request, server).await.map_err(|_| unread("the body cannot be read"))?;
-        let walked = match walked {
-            Some(walked) => walked,
-            None => Walked::of(&bytes, &server.json_threads).await,
+        let bytes = Bytes::from_request(request, server)
+            .await
+            .map_err(|_| unreadable_body("the body cannot be read"))?;
+        let checked = match checked {
+            Some(checked) => checked,
+            None => BodyCheck::run(&bytes, &server.json_threads).await,
         };
         let threads = server.json_threads.clone();
-        Ok(Self { method, path, key, content_type, bytes, walked, threads })
+        Ok(Self { method, path, key, content_type, bytes, checked, threads })
     }
 }
 
 /// How much room the body of a request needs, as far as its head says so.
-pub(crate) fn body_bytes(request: &Request, bytes_max: usize) -> usize {
-    let said = request.body().size_hint().upper().and_then(|bytes| usize::try_from(bytes).ok());
-    said.map_or(bytes_max, |bytes| bytes.min(bytes_max))
+pub(crate) fn body_size_hint(request: &Request, bytes_max: usize) -> usize {
+    let declared = request.body().size_hint().upper().and_then(|bytes| usize::try_from(bytes).ok());
+    declared.map_or(bytes_max, |bytes| bytes.min(bytes_max))
 }
 
 /// The same request once its whole body is there. Where a body means nothing it is not waited for.
-pub(crate) async fn whole(
+pub(crate) async fn read_body(
     request: Request,
     limits: &Limits,
     threads: &JsonThreads,
-    share: &Share,
+    share: &TenantCapacity,
 ) -> Result<Request, ApiError> {
     if *request.method() != Method::POST {
         return Ok(request);
     }
     let (parts, body) = request.into_parts();
-    match tokio::time::timeout(limits.body_time, collected(body, limits.body_bytes_max)).await {
+    match tokio::time::timeout(limits.body_timeout, collect_body(body, limits.body_bytes_max)).await {
         Ok(Ok(bytes)) => {
             // Not while the body arrives: a slow sender must not keep the tenant's other requests waiting.
             let turn = if bytes.len() > LONG_BYTES { Some(share.long_json_turn().await) } else { None };
-            let walked = Walked::of(&bytes, threads).await;
+            let checked = BodyCheck::run(&bytes, threads).await;
             drop(turn);
             let mut request = Request::from_parts(parts, Body::from(bytes));
-            request.extensions_mut().insert(walked);
+            request.extensions_mut().insert(checked);
             Ok(request)
         }
         Ok(Err(refused)) => Err(refused),
-        Err(_) => Err(unread("the body did not arrive in time")),
+        Err(_) => Err(unreadable_body("the body did not arrive in time")),
     }
 }
 
 /// All bytes of a body, each in memory once: what arrived is not kept in pieces until the last one is there.
-async fn collected(body: Body, bytes_max: usize) -> Result<Bytes, ApiError> {
+async fn collect_body(body: Body, bytes_max: usize) -> Result<Bytes, ApiError> {
     let expected = body.size_hint().exact().and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(0);
     let mut bytes = Vec::with_capacity(expected.min(bytes_max));
     let mut pieces = body.into_data_stream();
     while let Some(piece) = pieces.next().await {
-        let piece = piece.map_err(|_| unread("the body broke off"))?;
+        let piece = piece.map_err(|_| unreadable_body("the body broke off"))?;
         if piece.len() > bytes_max - bytes.len() {
             return Err(ApiError::new(
                 Code::TooLarge,
@@ -145,20 +146,21 @@ async fn collected(body: Body, bytes_max: usize) -> Result<Bytes, ApiError> {
     Ok(Bytes::from(bytes))
 }
 
-impl Received {
-    pub(crate) async fn strict<T: DeserializeOwned + Send + 'static>(&self) -> Result<T, ApiError> {
+impl RequestBody {
+    pub(crate) async fn parse<T: DeserializeOwned + Send + 'static>(&self) -> Result<T, ApiError> {
         self.read(false).await
     }
 
     /// Where nothing at all means `{}`.
-    pub(crate) async fn strict_or_empty<T: DeserializeOwned + Send + 'static>(&self) -> Result<T, ApiError> {
+    pub(crate) async fn parse_or_empty<T: DeserializeOwned + Send + 'static>(&self) -> Result<T, ApiError> {
         self.read(true).await
     }
 
     async fn read<T: DeserializeOwned + Send + 'static>(&self, empty_allowed: bool) -> Result<T, ApiError> {
-        let (content_type, bytes, walked) =
-            (self.content_type.clone(), self.bytes.clone(), self.walked.clone());
-        let read = move || body::strict_walked(content_type.as_deref(), &bytes, empty_allowed, &walked.0);
+        let (content_type, bytes, checked) =
+            (self.content_type.clone(), self.bytes.clone(), self.checked.clone());
+        let read =
+            move || body::parse_strict_checked(content_type.as_deref(), &bytes, empty_allowed, &checked.0);
         self.threads.run(self.bytes.len(), read).await
     }
 
@@ -176,7 +178,7 @@ impl Received {
     }
 }
 
-fn unread(why: &str) -> ApiError {
+fn unreadable_body(why: &str) -> ApiError {
     ApiError::new(Code::BadRequest, format!("{why}, and nothing was done; send the request again"))
 }
 
@@ -197,7 +199,7 @@ fn bad_header(name: &HeaderName) -> ApiError {
 }
 
 /// Names from a path. What cannot be a name of ours is answered like a name that nobody has.
-macro_rules! named {
+macro_rules! path_extractors {
     ($($path:ident($id:ty) = $absent:ident;)*) => {$(
         pub(crate) struct $path(pub(crate) $id);
 
@@ -208,13 +210,13 @@ macro_rules! named {
                 let Ok(Path(name)) = Path::<String>::from_request_parts(parts, server).await else {
                     return Err(ApiError::$absent(""));
                 };
-                if is_plain(&name) { Ok(Self(<$id>::from(name.as_str()))) } else { Err(ApiError::$absent("")) }
+                if is_valid_name(&name) { Ok(Self(<$id>::from(name.as_str()))) } else { Err(ApiError::$absent("")) }
             }
         }
     )*};
 }
 
-named! {
+path_extractors! {
     ThreadPath(ThreadId) = no_thread;
     RunPath(RunId) = no_run;
     ApprovalPath(SuspensionId) = no_approval;
@@ -222,19 +224,19 @@ named! {
     GrantPath(GrantId) = no_grant;
 }
 
-fn is_plain(name: &str) -> bool {
+fn is_valid_name(name: &str) -> bool {
     !name.is_empty() && name.len() <= NAME_BYTES_MAX && !name.chars().any(char::is_control)
 }
 
 /// The query of a request: each name at most once, and none that means nothing here. A misspelt filter must not
 /// list everything.
-pub(crate) struct Asked {
+pub(crate) struct QueryParams {
     fields: BTreeMap<String, String>,
 }
 
-impl Asked {
+impl QueryParams {
     /// `known` are the names that mean something here.
-    pub(crate) fn of(parts: &Parts, known: &[&str]) -> Result<Self, ApiError> {
+    pub(crate) fn parse(parts: &Parts, known: &[&str]) -> Result<Self, ApiError> {
         let Ok(Query(pairs)) = Query::<Vec<(String, String)>>::try_from_uri(&parts.uri) else {
             return Err(bad_query("the query", "cannot be read"));
         };
@@ -258,7 +260,10 @@ impl Asked {
     }
 
     /// A word out of a list; the error names the list.
-    pub(crate) fn word<T: std::str::FromStr<Err = String>>(&self, name: &str) -> Result<Option<T>, ApiError> {
+    pub(crate) fn parse_value<T: std::str::FromStr<Err = String>>(
+        &self,
+        name: &str,
+    ) -> Result<Option<T>, ApiError> {
         self.text(name).map(str::parse).transpose().map_err(|why: String| bad_query(name, &why))
     }
 }

@@ -1,0 +1,259 @@
+//! Capacity: how many requests are worked on at the same time, and how much of what they bring and get is in memory.
+//!
+//! No tenant has more than half of any, so nobody can keep the others out. A place is for work: nobody has one
+//! while their body is on its way, or while they wait for somebody else.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use engine::store::Tenant;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::limits::Limits;
+
+/// Bodies and responses are counted in so many bytes.
+const UNIT_BYTES: usize = 1024;
+
+/// So much for all.
+pub(crate) struct Capacity {
+    requests: Pool,
+    bodies: Pool,
+    values: Pool,
+    responses: Pool,
+    tenants: BTreeMap<Tenant, TenantCapacity>,
+}
+
+/// What one tenant may have of it.
+#[derive(Clone)]
+pub(crate) struct TenantCapacity {
+    requests: TenantPool,
+    bodies: TenantPool,
+    values: TenantPool,
+    responses: TenantPool,
+    /// How many long JSON texts of the tenant are read or written at the same time.
+    long_json: Arc<Semaphore>,
+    permit_timeout: Duration,
+}
+
+impl Capacity {
+    pub(crate) fn new(limits: &Limits) -> Self {
+        let body_units = units(limits.body_bytes_max);
+        Self {
+            requests: Pool::new(limits.requests_max, 1),
+            bodies: Pool::new(units(limits.bodies_bytes_max), body_units),
+            values: Pool::new(units(limits.values_bytes_max), 1),
+            responses: Pool::new(units(limits.responses_bytes_max), units(limits.whole_run_bytes_max)),
+            tenants: BTreeMap::new(),
+        }
+    }
+
+    /// The same for all keys of one tenant.
+    pub(crate) fn for_tenant(&mut self, tenant: &Tenant, limits: &Limits) -> TenantCapacity {
+        let new = || TenantCapacity {
+            requests: self.requests.tenant_pool(),
+            bodies: self.bodies.tenant_pool(),
+            values: self.values.tenant_pool(),
+            responses: self.responses.tenant_pool(),
+            long_json: Arc::new(Semaphore::new(long_json_max())),
+            permit_timeout: limits.permit_timeout,
+        };
+        self.tenants.entry(tenant.clone()).or_insert_with(new).clone()
+    }
+}
+
+impl TenantCapacity {
+    /// Room for a body of so many bytes, for as long as it is kept; none where there is none in time.
+    pub(crate) async fn reserve_body(&self, bytes: usize) -> Option<Permit> {
+        self.with_timeout(self.bodies.acquire(units(bytes))).await
+    }
+
+    /// Room for values of that much memory, while their request is worked on; none where there is none in time. One that
+    /// needs more than the tenant's half takes all of the half.
+    pub(crate) async fn reserve_values(&self, bytes: usize) -> Option<Permit> {
+        self.with_timeout(self.values.acquire(units(bytes))).await
+    }
+
+    /// Room for an answer of so many bytes, until it is sent; none where there is none in time.
+    pub(crate) async fn reserve_response(&self, bytes: usize) -> Option<Permit> {
+        self.with_timeout(self.responses.acquire(units(bytes))).await
+    }
+
+    /// The tenant's turn to read or write a long JSON text. Waits as long as other requests of the tenant have it.
+    pub(crate) async fn long_json_turn(&self) -> LongJsonTurn {
+        LongJsonTurn { _permit: self.long_json.clone().acquire_owned().await.ok() }
+    }
+
+    /// None where no place is free in time.
+    pub(crate) async fn acquire_request(&self) -> Option<RequestPermit> {
+        let permit = self.with_timeout(self.requests.acquire(1)).await?;
+        Some(RequestPermit { capacity: self.clone(), permit: Mutex::new(Some(permit)) })
+    }
+
+    async fn with_timeout(&self, acquiring: impl Future<Output = Option<Permit>>) -> Option<Permit> {
+        tokio::time::timeout(self.permit_timeout, acquiring).await.ok().flatten()
+    }
+}
+
+/// The place of one request.
+pub(crate) struct RequestPermit {
+    capacity: TenantCapacity,
+    permit: Mutex<Option<Permit>>,
+}
+
+impl RequestPermit {
+    /// Waits for somebody else, and lets others work meanwhile. What was waited for is told afterwards, also where no
+    /// place is free again in time.
+    pub(crate) async fn release_while<T>(&self, waiting: impl Future<Output = T>) -> T {
+        self.release();
+        let result = waiting.await;
+        let permit = self.capacity.with_timeout(self.capacity.requests.acquire(1)).await;
+        *self.permit.lock().unwrap_or_else(PoisonError::into_inner) = permit;
+        result
+    }
+
+    /// Room for what is about to be put together, at most so many bytes; none where there is none in time.
+    pub(crate) async fn reserve_response(&self, bytes: usize) -> Option<Permit> {
+        self.capacity.reserve_response(bytes).await
+    }
+
+    pub(crate) async fn long_json_turn(&self) -> LongJsonTurn {
+        self.capacity.long_json_turn().await
+    }
+
+    pub(crate) fn release(&self) {
+        self.permit.lock().unwrap_or_else(PoisonError::into_inner).take();
+    }
+}
+
+/// Held while a long JSON text is read or written. Given back when it is dropped.
+pub(crate) struct LongJsonTurn {
+    _permit: Option<OwnedSemaphorePermit>,
+}
+
+/// Half of the processors, so that the requests of other tenants find one that is free.
+fn long_json_max() -> usize {
+    std::thread::available_parallelism().map_or(1, |count| (count.get() / 2).max(1))
+}
+
+/// Given back when it is dropped.
+pub(crate) struct Permit {
+    tenant: OwnedSemaphorePermit,
+    global: OwnedSemaphorePermit,
+}
+
+impl Permit {
+    pub(crate) fn bytes(&self) -> usize {
+        self.tenant.num_permits() * UNIT_BYTES
+    }
+
+    /// Gives back what so many bytes do not need.
+    pub(crate) fn shrink_to(&mut self, bytes: usize) {
+        for permit in [&mut self.tenant, &mut self.global] {
+            drop(permit.split(permit.num_permits().saturating_sub(units(bytes))));
+        }
+    }
+}
+
+/// So many for all, of which each tenant has a half, and not less than one request needs.
+struct Pool {
+    global: Arc<Semaphore>,
+    tenant_max: usize,
+}
+
+#[derive(Clone)]
+struct TenantPool {
+    global: Arc<Semaphore>,
+    tenant: Arc<Semaphore>,
+    max: usize,
+}
+
+impl Pool {
+    fn new(count: usize, min: usize) -> Self {
+        let count = count.max(min);
+        Self { global: Arc::new(Semaphore::new(count)), tenant_max: (count / 2).max(min) }
+    }
+
+    fn tenant_pool(&self) -> TenantPool {
+        TenantPool {
+            global: self.global.clone(),
+            tenant: Arc::new(Semaphore::new(self.tenant_max)),
+            max: self.tenant_max,
+        }
+    }
+}
+
+impl TenantPool {
+    /// First of one's own: whoever has enough already does not stand in line with the others.
+    async fn acquire(&self, count: usize) -> Option<Permit> {
+        let count = u32::try_from(count.min(self.max)).unwrap_or(u32::MAX);
+        let tenant = self.tenant.clone().acquire_many_owned(count).await.ok()?;
+        let global = self.global.clone().acquire_many_owned(count).await.ok()?;
+        Some(Permit { tenant, global })
+    }
+}
+
+fn units(bytes: usize) -> usize {
+    bytes.div_ceil(UNIT_BYTES).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tenant_capacities(limits: &Limits) -> (TenantCapacity, TenantCapacity) {
+        let limits = &Limits { permit_timeout: Duration::from_millis(10), ..limits.clone() };
+        let mut capacity = Capacity::new(limits);
+        (capacity.for_tenant(&"one".into(), limits), capacity.for_tenant(&"other".into(), limits))
+    }
+
+    #[tokio::test]
+    async fn no_tenant_has_more_than_half_of_the_permits() {
+        let (one, other) = tenant_capacities(&Limits { requests_max: 4, ..Limits::default() });
+        let (_first, _second) =
+            (one.acquire_request().await.expect("free"), one.acquire_request().await.expect("free"));
+        assert!(one.acquire_request().await.is_none(), "a third is refused, though two are free");
+        assert!(other.acquire_request().await.is_some());
+    }
+
+    #[tokio::test]
+    async fn a_request_that_waits_holds_no_permit() {
+        let (one, other) = tenant_capacities(&Limits { requests_max: 1, ..Limits::default() });
+        let permit = one.acquire_request().await.expect("free");
+        assert!(other.acquire_request().await.is_none(), "there is one, and somebody has it");
+        let seen = permit.release_while(async { other.acquire_request().await.is_some() }).await;
+        assert!(seen, "somebody else works meanwhile");
+        assert!(other.acquire_request().await.is_none(), "it is taken again");
+        // Somebody else is faster: what was waited for is told all the same.
+        let mut theirs = None;
+        permit.release_while(async { theirs = other.acquire_request().await }).await;
+        assert!(theirs.is_some());
+        drop(permit);
+        assert!(one.acquire_request().await.is_none(), "whoever has no place gives none back");
+    }
+
+    #[tokio::test]
+    async fn bodies_in_flight_are_limited_together() {
+        let limits = Limits { body_bytes_max: 2 * 1024, bodies_bytes_max: 8 * 1024, ..Limits::default() };
+        let (one, other) = tenant_capacities(&limits);
+        let (_first, second) = (one.reserve_body(2 * 1024).await, one.reserve_body(2 * 1024).await);
+        assert!(one.reserve_body(1).await.is_none(), "half of it is taken");
+        assert!(other.reserve_body(2 * 1024).await.is_some());
+        drop(second);
+        assert!(one.reserve_body(1).await.is_some());
+    }
+
+    #[tokio::test]
+    async fn long_json_texts_of_one_tenant_take_turns_and_delay_no_other_tenant() {
+        let (one, other) = tenant_capacities(&Limits::default());
+        let mut held = Vec::new();
+        for _ in 0..long_json_max() {
+            held.push(one.long_json_turn().await);
+        }
+        let soon = Duration::from_millis(10);
+        assert!(tokio::time::timeout(soon, one.long_json_turn()).await.is_err(), "every turn is taken");
+        assert!(tokio::time::timeout(soon, other.long_json_turn()).await.is_ok());
+        held.pop();
+        assert!(tokio::time::timeout(soon, one.long_json_turn()).await.is_ok(), "one was given back");
+    }
+}

@@ -1,0 +1,176 @@
+//! Answers on their way: what a client has not taken yet is counted until it has, or is cut off.
+//!
+//! A large answer costs memory until its last byte is out, however slow its reader is. So its room belongs to its bytes:
+//! it is given back when they are.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use axum::body::{Body, Bytes, HttpBody as _, to_bytes};
+use axum::response::Response;
+
+use crate::capacity::{Permit, RequestPermit, TenantCapacity};
+use crate::error::{ApiError, Code};
+use crate::limits::RETRY_SECONDS;
+
+/// Smaller ones are bounded by the number of connections: each has one at a time.
+const SMALL_BYTES_MAX: u64 = 64 * 1024;
+
+/// The bytes of one answer with what they hold.
+struct BudgetedBytes {
+    bytes: Bytes,
+    _permit: ResponsePermit,
+}
+
+enum ResponsePermit {
+    Memory {
+        _permit: Permit,
+    },
+    /// What was done has to be told: without room the request keeps the place that it was worked on in.
+    Request {
+        _permit: Arc<RequestPermit>,
+    },
+}
+
+impl AsRef<[u8]> for BudgetedBytes {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// Room that an answer took before it was put together.
+#[derive(Clone)]
+struct Reservation(Arc<Mutex<Option<Permit>>>);
+
+/// The answer keeps the room that it was put together in: it does not stand in line for it again, behind those who have
+/// not begun.
+pub(crate) fn with_reservation(mut response: Response, permit: Option<Permit>) -> Response {
+    if permit.is_some() {
+        response.extensions_mut().insert(Reservation(Arc::new(Mutex::new(permit))));
+    }
+    response
+}
+
+/// The request is worked on no longer. Its answer, where it is a large one, takes room until it is sent: one that only
+/// shows something and finds none in time is not sent. What is streamed is counted as a stream.
+pub(crate) async fn budget_response(
+    capacity: &TenantCapacity,
+    request_permit: Arc<RequestPermit>,
+    is_read_only: bool,
+    mut response: Response,
+) -> Result<Response, ApiError> {
+    let reserved = response.extensions_mut().remove::<Reservation>();
+    let Some(length) = response.body().size_hint().exact().filter(|length| *length > SMALL_BYTES_MAX) else {
+        request_permit.release();
+        return Ok(response);
+    };
+    let length = usize::try_from(length).unwrap_or(usize::MAX);
+    let reserved = reserved
+        .and_then(|Reservation(permit)| permit.lock().unwrap_or_else(PoisonError::into_inner).take())
+        .map(|mut permit| {
+            permit.shrink_to(length);
+            permit
+        });
+    let permit = match reserved {
+        Some(permit) => Some(permit),
+        None => capacity.reserve_response(length).await,
+    };
+    let permit = match permit {
+        Some(permit) => {
+            request_permit.release();
+            ResponsePermit::Memory { _permit: permit }
+        }
+        None if is_read_only => {
+            request_permit.release();
+            return Err(over_budget());
+        }
+        None => ResponsePermit::Request { _permit: request_permit },
+    };
+    let (parts, body) = response.into_parts();
+    let bytes = to_bytes(body, usize::MAX).await.map_err(|error| {
+        tracing::error!(%error, "an answer cannot be written down");
+        ApiError::internal()
+    })?;
+    Ok(Response::from_parts(parts, Body::from(Bytes::from_owner(BudgetedBytes { bytes, _permit: permit }))))
+}
+
+/// Nothing was changed, and the same request may be sent again.
+pub(crate) fn over_budget() -> ApiError {
+    ApiError::new(
+        Code::RateLimited,
+        format!(
+            "too much of what was answered before is not taken yet, and this answer was not sent; take the others, or \
+             ask again in {RETRY_SECONDS} s"
+        ),
+    )
+    .with("retry_after_seconds", RETRY_SECONDS)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::expect_used, reason = "a failing test may stop in the plainest way there is")]
+
+    use std::time::Duration;
+
+    use super::*;
+    use crate::capacity::Capacity;
+    use crate::limits::Limits;
+
+    const LARGE: usize = 100 * 1024;
+
+    /// Room for one large answer, and one place.
+    fn capacity() -> TenantCapacity {
+        let limits = Limits {
+            requests_max: 2,
+            whole_run_bytes_max: 1,
+            responses_bytes_max: 2 * LARGE,
+            permit_timeout: Duration::from_millis(10),
+            ..Limits::default()
+        };
+        Capacity::new(&limits).for_tenant(&"one".into(), &limits)
+    }
+
+    async fn answer(
+        capacity: &TenantCapacity,
+        bytes: usize,
+        is_read_only: bool,
+    ) -> Result<Response, ApiError> {
+        let request_permit = Arc::new(capacity.acquire_request().await.expect("a place is free"));
+        budget_response(capacity, request_permit, is_read_only, Response::new(Body::from(vec![b'x'; bytes])))
+            .await
+    }
+
+    #[tokio::test]
+    async fn a_response_keeps_its_reservation_and_no_more() {
+        let capacity = capacity();
+        let permit = capacity.reserve_response(2 * LARGE).await;
+        let request_permit = Arc::new(capacity.acquire_request().await.expect("a place is free"));
+        let whole = with_reservation(Response::new(Body::from(vec![b'x'; LARGE])), permit);
+        // Whoever waits to begin stands in line: one that is done does not stand behind them.
+        let waiting = capacity.reserve_response(2 * LARGE);
+        tokio::pin!(waiting);
+        let (sent, begun) = tokio::join!(budget_response(&capacity, request_permit, true, whole), waiting);
+        let sent = sent.expect("it has its room");
+        assert!(begun.is_none(), "there is no room for another until it is taken");
+        drop(sent);
+        assert!(capacity.reserve_response(LARGE).await.is_some(), "all of it is given back");
+    }
+
+    #[tokio::test]
+    async fn without_capacity_a_read_is_refused_and_a_write_is_answered() {
+        let capacity = capacity();
+        let first = answer(&capacity, LARGE, true).await.expect("there is room");
+        answer(&capacity, 1024, true).await.expect("a small one needs none");
+        let refused = answer(&capacity, LARGE, true).await.expect_err("there is no room left");
+        assert_eq!(refused.code, Code::RateLimited);
+        let done = answer(&capacity, LARGE, false).await.expect("it is told");
+        assert!(capacity.acquire_request().await.is_none(), "and keeps the place until it is sent");
+        drop(done);
+        // A part of it that is not sent yet counts like the whole: it is in memory.
+        let mut bytes = to_bytes(first.into_body(), LARGE).await.expect("it is whole");
+        let rest = bytes.split_off(LARGE - 1);
+        drop(bytes);
+        assert!(answer(&capacity, LARGE, true).await.is_err());
+        drop(rest);
+        answer(&capacity, LARGE, true).await.expect("there is room again");
+    }
+}
