@@ -19,7 +19,7 @@ use tokio::sync::Notify;
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let go_on = Arc::new(Notify::new());
+    let release = Arc::new(Notify::new());
     let model = ScriptedModel::replying([
         Reply::call("report", "report", json!({})).and_call(
             "transfer",
@@ -28,7 +28,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         ),
         Reply::text("Bob has his money, and here is the report."),
     ]);
-    let agent = Agent::new("clerk", model).tool(transfer()).tool(report(&go_on));
+    let agent = Agent::new("clerk", model).tool(transfer()).tool(report(&release));
     let engine = Engine::on(MemoryStore::new()).agent(agent).start().await?;
 
     let (posted, mut events) = engine.stream(Message::to("clerk", "Pay Bob and report.")).await?;
@@ -37,12 +37,12 @@ async fn main() -> Result<(), Box<dyn Error>> {
     while let Some(item) = events.next().await {
         let FeedItem::Event(committed) = item? else { continue };
         let fact = &committed.event.fact;
-        if let Some(what) = told(fact) {
+        if let Some(what) = describe(fact) {
             println!("{:<25} {what}", fact.name());
         }
         // The report is let go only after the transfer: were an approval to wait for it, nothing would ever go on.
         if matches!(fact, Fact::ExecutionSucceeded { call_id, .. } if call_id.as_str() == "transfer") {
-            go_on.notify_one();
+            release.notify_one();
         }
     }
     assert_eq!(ann.await??, Verdict::Accepted);
@@ -59,12 +59,12 @@ fn transfer() -> impl Tool {
     })
 }
 
-fn report(go_on: &Arc<Notify>) -> impl Tool + use<> {
-    let go_on = go_on.clone();
+fn report(release: &Arc<Notify>) -> impl Tool + use<> {
+    let release = release.clone();
     FunctionTool::new(ToolDefinition::new("report", "Writes a report").read(), move |_: ToolRequest| {
-        let go_on = go_on.clone();
+        let release = release.clone();
         async move {
-            go_on.notified().await;
+            release.notified().await;
             json!("all is well")
         }
     })
@@ -89,7 +89,7 @@ async fn approve_while_the_report_runs(engine: Engine, run: RunId) -> Result<Ver
 }
 
 #[allow(clippy::wildcard_enum_match_arm, reason = "whoever watches picks what to tell")]
-fn told(fact: &Fact) -> Option<String> {
+fn describe(fact: &Fact) -> Option<String> {
     match fact {
         Fact::ApprovalRequested(opened) => {
             let arguments = opened.arguments.as_ref()?.value()?;

@@ -42,7 +42,7 @@ fn main() -> Result<(), Failure> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [] => supervise(),
-        [part, folder] => perform(part, Path::new(folder)),
+        [part, folder] => run_part(part, Path::new(folder)),
         _ => Err("start it without arguments".into()),
     }
 }
@@ -52,13 +52,13 @@ fn supervise() -> Result<(), Failure> {
     let folder = std::env::temp_dir().join(format!("holdpoint-continued-{}", std::process::id()));
     fs::create_dir_all(&folder)?;
     println!("-- the first process");
-    play("first", &folder, Some(1))?;
+    run_process("first", &folder, Some(1))?;
     println!("killed while two calls are held");
     println!("-- the second process");
-    play("second", &folder, Some(2))?;
+    run_process("second", &folder, Some(2))?;
     println!("killed while two tools run");
     println!("-- the third process");
-    play("third", &folder, None)?;
+    run_process("third", &folder, None)?;
     println!("-- the ledger");
     let ledger = Ledger { path: folder.join("ledger.txt") };
     let entries = ["lookup", "letter", "transfer"].map(|tool| (ledger.count(tool), tool));
@@ -68,7 +68,7 @@ fn supervise() -> Result<(), Failure> {
 }
 
 /// Runs this program again in a process of its own. After so many lines that begin with `!` it is killed.
-fn play(part: &str, folder: &Path, kill_after: Option<usize>) -> Result<(), Failure> {
+fn run_process(part: &str, folder: &Path, kill_after: Option<usize>) -> Result<(), Failure> {
     let mut command = Command::new(std::env::current_exe()?);
     let mut process = command.arg(part).arg(folder).stdout(Stdio::piped()).spawn()?;
     let output = process.stdout.take().ok_or("a process without output")?;
@@ -97,7 +97,7 @@ fn play(part: &str, folder: &Path, kill_after: Option<usize>) -> Result<(), Fail
 }
 
 #[tokio::main]
-async fn perform(part: &str, folder: &Path) -> Result<(), Failure> {
+async fn run_part(part: &str, folder: &Path) -> Result<(), Failure> {
     let ledger = Ledger { path: folder.join("ledger.txt") };
     let store = SqliteStore::open(folder.join("runs.db"))?;
     let engine = Engine::on(store).agent(clerk(&ledger, part == "second")).start().await?;

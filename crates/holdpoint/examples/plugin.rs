@@ -17,7 +17,7 @@ use holdpoint::agent::Execution;
 use holdpoint::prelude::*;
 
 /// Euros that go out without anybody being asked.
-const FREELY_MAX: i64 = 100;
+const UNASKED_EUROS_MAX: i64 = 100;
 
 /// What should happen to a call. No action at all: what would happen without this plugin.
 fn judge(context: &HookContext) -> Vec<Action> {
@@ -29,7 +29,7 @@ fn judge(context: &HookContext) -> Vec<Action> {
         }
         "wipe" => vec![Action::Block { reason: "nobody wipes anything here".into() }],
         "transfer" => match arguments["euros"].as_i64() {
-            Some(euros) if euros <= FREELY_MAX => Vec::new(),
+            Some(euros) if euros <= UNASKED_EUROS_MAX => Vec::new(),
             // The approved call passes here again. Whoever asked about it is not heard asking again.
             Some(euros) => {
                 vec![Action::Suspend(SuspendRequest::approval(&format!("{euros} euros is a lot")))]
@@ -78,7 +78,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         engine.stream(Message::to("clerk", "Pay Bob 900 euros, then wipe it all.")).await?;
     while let Some(item) = events.next().await {
         let FeedItem::Event(committed) = item? else { continue };
-        tell(&committed.event.fact);
+        print_fact(&committed.event.fact);
         if let Fact::ApprovalRequested(opened) = &committed.event.fact {
             let verdict = engine.decide(Decide::approve(&posted.run, &opened.call_id, "ann")).await?;
             assert_eq!(verdict, Verdict::Accepted);
@@ -90,7 +90,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 }
 
 #[allow(clippy::wildcard_enum_match_arm, reason = "whoever watches picks what to tell")]
-fn tell(fact: &Fact) {
+fn print_fact(fact: &Fact) {
     match fact {
         Fact::ApprovalRequested(opened) => {
             println!(

@@ -103,7 +103,7 @@
 //! | [`guide::children`] | agents that delegate to agents |
 //! | [`guide::stores`] | where runs are kept, and what "stored" means |
 //! | [`guide::errors`] | every error, and what to do about it |
-//! | [`guide::promises`] | what is promised, and what is not |
+//! | [`guide::guarantees`] | what is promised, and what is not |
 //!
 //! Five programs to read and run stand in `examples/`: `minimal`, `approval`, `plugin`, `continued` (kills itself and
 //! goes on) and `delegate`. Start one with `cargo run -p holdpoint --example approval`.
@@ -311,7 +311,7 @@ pub mod store {
 }
 
 /// How the work goes, in numbers: [`Engine::metrics`](crate::Engine::metrics).
-pub mod numbers {
+pub mod metrics {
     #[doc(inline)]
     pub use engine::metrics::{EngineMetrics, HISTOGRAM_BUCKETS, Histogram, HistogramSnapshot};
 }

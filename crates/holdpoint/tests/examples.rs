@@ -68,11 +68,11 @@ fn a_plugin_blocks_one_call_holds_another_and_answers_a_third() {
 }
 
 #[test]
-fn a_run_that_was_killed_twice_goes_on_and_every_effect_happens_once() {
+fn a_run_that_was_killed_twice_continues_and_every_effect_happens_once() {
     prints_what_it_promises("continued");
 }
 
 #[test]
-fn the_approval_of_a_delegated_call_lists_the_way_to_it() {
+fn the_approval_of_a_delegated_call_lists_its_path() {
     prints_what_it_promises("delegate");
 }

@@ -22,19 +22,19 @@ use engine::model::{Model, ModelAnswer, ModelFailure, ModelRequest};
 use engine::store::BoxFuture;
 
 /// A model with the name by which the log calls it.
-pub type Named = (String, Arc<dyn Model>);
+pub type NamedModel = (String, Arc<dyn Model>);
 
 /// The first model that is asked, and those that are asked after it.
 #[derive(Debug)]
 pub struct FallbackModel {
     /// At least one.
-    models: Vec<Named>,
+    models: Vec<NamedModel>,
     tries_each: u32,
 }
 
 impl FallbackModel {
     /// `tries_each`: how often one model may fail before the next one is asked; at least once.
-    pub fn new(tries_each: u32, first: Named, then: impl IntoIterator<Item = Named>) -> Self {
+    pub fn new(tries_each: u32, first: NamedModel, then: impl IntoIterator<Item = NamedModel>) -> Self {
         Self { models: [first].into_iter().chain(then).collect(), tries_each: tries_each.max(1) }
     }
 
@@ -45,9 +45,9 @@ impl FallbackModel {
     }
 
     /// The place of the model of an attempt, which is counted from 1.
-    fn place(&self, attempt: u32) -> usize {
+    fn model_index(&self, attempt: u32) -> usize {
         let last = self.models.len().saturating_sub(1);
-        usize::try_from(attempt.saturating_sub(1) / self.tries_each).map_or(last, |place| place.min(last))
+        usize::try_from(attempt.saturating_sub(1) / self.tries_each).map_or(last, |index| index.min(last))
     }
 }
 
@@ -58,13 +58,14 @@ impl Model for FallbackModel {
         deltas: Deltas,
     ) -> BoxFuture<'a, Result<ModelAnswer, ModelFailure>> {
         Box::pin(async move {
-            let place = self.place(request.attempt);
-            let (now, next) = (self.models.get(place), self.models.get(self.place(request.attempt + 1)));
+            let index = self.model_index(request.attempt);
+            let (now, next) =
+                (self.models.get(index), self.models.get(self.model_index(request.attempt + 1)));
             let (Some((name, model)), Some((next, _))) = (now, next) else {
                 let message = "there is no model to ask".to_owned();
                 return Err(ModelFailure { message, retryable: false, retry_after_ms: None });
             };
-            let has_the_last_word = place + 1 == self.models.len();
+            let is_last = index + 1 == self.models.len();
             let failure = match model.answer(request, deltas).await {
                 Ok(mut answer) => {
                     answer.origin.model = Some(name.clone());
@@ -73,7 +74,7 @@ impl Model for FallbackModel {
                 Err(failure) => failure,
             };
             let message = format!("{name}: {}", failure.message);
-            Err(if has_the_last_word {
+            Err(if is_last {
                 ModelFailure { message, ..failure }
             } else if next == name {
                 // What is wrong for good with one model need not be wrong with the next.

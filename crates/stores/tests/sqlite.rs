@@ -186,7 +186,7 @@ async fn a_control_of_another_version_is_rebuilt_from_the_log() {
 
 /// The store that commit 1ae1317 wrote, whose controls have fold version 1.
 fn written_by_1ae1317() -> Folder {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../holdpoint/tests/cli/earlier/1ae1317/store.db");
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../holdpoint/tests/cli/fixtures/1ae1317/store.db");
     let folder = Folder::new();
     fs::copy(file, folder.file()).unwrap();
     folder

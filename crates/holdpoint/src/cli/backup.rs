@@ -6,10 +6,10 @@ use clap::Args;
 use serde_json::json;
 use stores::sqlite::backup::{BackupError, backup};
 
-use super::output::{bytes, print, print_json};
+use super::output::{human_bytes, print, print_json};
 use super::problem::{Exit, Problem};
 use super::progress::{Amount, ProgressLine};
-use super::{Done, Everywhere, Outcome};
+use super::{CommandResult, CommandStatus, GlobalArgs};
 
 const IN_POSTGRES: &str = "Copy a PostgreSQL database with pg_basebackup or pg_dump; see docs/postgresql.md.";
 
@@ -24,20 +24,20 @@ pub(super) struct Backup {
 }
 
 impl Backup {
-    pub(super) fn run(&self, everywhere: &Everywhere) -> Outcome {
+    pub(super) fn run(&self, global: &GlobalArgs) -> CommandResult {
         let mut line = ProgressLine::default();
-        let made = backup(everywhere.store.file(IN_POSTGRES)?, &self.file, |progress| {
+        let made = backup(global.store.require_file(IN_POSTGRES)?, &self.file, |progress| {
             let amount = Amount::Part { done: progress.pages_done, total: progress.pages_total };
-            line.say("copying pages", amount);
+            line.update("copying pages", amount);
         })?;
         let file = made.path.display().to_string();
-        if everywhere.json {
-            let store = everywhere.store.to_string();
+        if global.json {
+            let store = global.store.to_string();
             print_json(&json!({"store": store, "file": file, "bytes": made.bytes}))?;
         } else {
-            print(&format!("{file}: {}\n", bytes(made.bytes)))?;
+            print(&format!("{file}: {}\n", human_bytes(made.bytes)))?;
         }
-        Ok(Done::Well)
+        Ok(CommandStatus::Success)
     }
 }
 

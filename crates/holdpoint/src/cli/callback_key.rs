@@ -12,7 +12,7 @@ use super::output::{print, print_json};
 use super::problem::{Exit, Problem};
 use super::prune::file_bytes;
 use super::store::StoreUrl;
-use super::{Done, Everywhere, Outcome, database};
+use super::{CommandResult, CommandStatus, GlobalArgs, database};
 
 /// Rotate or remove the key of callbacks that the store keeps
 #[derive(Debug, Args)]
@@ -40,21 +40,19 @@ enum Action {
 }
 
 impl CallbackKeyCommand {
-    pub(super) fn run(&self, everywhere: &Everywhere) -> Outcome {
+    pub(super) fn run(&self, global: &GlobalArgs) -> CommandResult {
         database::runtime()?.block_on(async {
-            let store = open(&everywhere.store).await?;
+            let store = open(&global.store).await?;
             match self.action {
-                Action::Rotate => rotate(&*store, everywhere).await,
-                Action::Remove { previous: true } => {
-                    remove(&*store, KeysToRemove::Previous, everywhere).await
-                }
-                Action::Remove { previous: false } => remove(&*store, KeysToRemove::All, everywhere).await,
+                Action::Rotate => rotate(&*store, global).await,
+                Action::Remove { previous: true } => remove(&*store, KeysToRemove::Previous, global).await,
+                Action::Remove { previous: false } => remove(&*store, KeysToRemove::All, global).await,
             }
         })
     }
 }
 
-async fn rotate(store: &dyn Store, everywhere: &Everywhere) -> Outcome {
+async fn rotate(store: &dyn Store, global: &GlobalArgs) -> CommandResult {
     let (rotated, text) = match store.rotate_callback_key(CallbackKey::generate()).await? {
         KeyRotation::Rotated => (
             true,
@@ -73,19 +71,19 @@ async fn rotate(store: &dyn Store, everywhere: &Everywhere) -> Outcome {
             ));
         }
     };
-    if everywhere.json {
-        print_json(&json!({"store": everywhere.store.to_string(), "rotated": rotated}))?;
+    if global.json {
+        print_json(&json!({"store": global.store.to_string(), "rotated": rotated}))?;
     } else {
         print(text)?;
     }
-    Ok(Done::Well)
+    Ok(CommandStatus::Success)
 }
 
-async fn remove(store: &dyn Store, which: KeysToRemove, everywhere: &Everywhere) -> Outcome {
+async fn remove(store: &dyn Store, which: KeysToRemove, global: &GlobalArgs) -> CommandResult {
     let removed = store.remove_callback_keys(which).await?;
-    if everywhere.json {
-        print_json(&json!({"store": everywhere.store.to_string(), "removed": removed}))?;
-        return Ok(Done::Well);
+    if global.json {
+        print_json(&json!({"store": global.store.to_string(), "removed": removed}))?;
+        return Ok(CommandStatus::Success);
     }
     print(match (which, removed) {
         (KeysToRemove::All, true) => {
@@ -97,7 +95,7 @@ async fn remove(store: &dyn Store, which: KeysToRemove, everywhere: &Everywhere)
         }
         (KeysToRemove::Previous, false) => "The store keeps no previous callback key.\n",
     })?;
-    Ok(Done::Well)
+    Ok(CommandStatus::Success)
 }
 
 async fn open(store: &StoreUrl) -> Result<Box<dyn Store>, Problem> {
@@ -106,7 +104,7 @@ async fn open(store: &StoreUrl) -> Result<Box<dyn Store>, Problem> {
         drop(Upkeep::open(url, upkeep::settings()).await?);
         return Ok(Box::new(PostgresStore::open(url).await?));
     }
-    let path = store.file("")?;
+    let path = store.require_file("")?;
     file_bytes(path)?;
     Ok(Box::new(SqliteStore::open(path)?))
 }

@@ -1,6 +1,6 @@
 //! `holdpoint check`: is the configuration right, what does it mean, and what would it do to the runs that wait?
 
-mod outlook;
+mod impact;
 mod resolved;
 
 use std::path::PathBuf;
@@ -8,13 +8,13 @@ use std::path::PathBuf;
 use clap::Args;
 use stores::sqlite::held_calls::survey;
 
-use super::config::{Configuration, Misconfigured};
-use super::output::{print, print_json, say};
+use super::config::{ConfigFaults, Configuration};
+use super::output::{print, print_json, print_stderr};
 use super::problem::Problem;
 use super::progress::{Amount, ProgressLine};
 use super::store::StoreUrl;
-use super::{Done, Everywhere, Outcome, database};
-use outlook::{Agents, Outlooks};
+use super::{CommandResult, CommandStatus, GlobalArgs, database};
+use impact::{Agents, ImpactReport};
 
 /// Check the configuration and print what it means
 ///
@@ -31,26 +31,28 @@ pub(super) struct Check {
 }
 
 impl Check {
-    pub(super) fn run(&self, everywhere: &Everywhere) -> Outcome {
+    pub(super) fn run(&self, global: &GlobalArgs) -> CommandResult {
         let configuration = Configuration::load(&self.config)?;
-        let outlooks = if everywhere.store_is_named {
-            let agents = Agents::of(&configuration);
+        let impact_report = if global.store_is_explicit {
+            let agents = Agents::from_configuration(&configuration);
             let mut line = ProgressLine::default();
-            let say = |seen| line.say("looking at held calls", Amount::Done(seen));
-            let judge = |held: &_| agents.outlook(held);
-            Some(Outlooks::of(match &everywhere.store {
-                StoreUrl::Postgres { url } => database::held_calls(url, judge, say)?,
-                file @ (StoreUrl::Sqlite { .. } | StoreUrl::Memory) => survey(file.file("")?, judge, say)?,
+            let progress = |seen| line.update("looking at held calls", Amount::Done(seen));
+            let judge = |held: &_| agents.assess(held);
+            Some(ImpactReport::new(match &global.store {
+                StoreUrl::Postgres { url } => database::held_calls(url, judge, progress)?,
+                file @ (StoreUrl::Sqlite { .. } | StoreUrl::Memory) => {
+                    survey(file.require_file("")?, judge, progress)?
+                }
             }))
         } else {
             None
         };
         let file = self.config.display().to_string();
-        if everywhere.json {
+        if global.json {
             let mut whole = resolved::as_json(&file, &configuration);
-            if let Some(outlooks) = &outlooks {
-                whole["store_checked"] = everywhere.store.to_string().into();
-                whole["held"] = outlooks.as_json();
+            if let Some(impact_report) = &impact_report {
+                whole["store_checked"] = global.store.to_string().into();
+                whole["held"] = impact_report.as_json();
             }
             for (key, found) in [("unset", &configuration.unset), ("warnings", &configuration.warnings)] {
                 if let Some(found) = found {
@@ -60,18 +62,18 @@ impl Check {
             print_json(&whole)?;
         } else {
             let mut text = resolved::as_text(&file, &configuration);
-            if let Some(outlooks) = &outlooks {
-                text.push_str(&outlooks.as_text(&everywhere.store.to_string()));
+            if let Some(impact_report) = &impact_report {
+                text.push_str(&impact_report.as_text(&global.store.to_string()));
             }
             print(&text)?;
-            for warning in configuration.warnings.iter().flat_map(Misconfigured::lines) {
-                say(&format!("warning: {warning}"));
+            for warning in configuration.warnings.iter().flat_map(ConfigFaults::lines) {
+                print_stderr(&format!("warning: {warning}"));
             }
         }
         // What `serve` would fail with.
         match configuration.unset {
-            Some(unset) => Err(Problem::Misconfigured(unset)),
-            None => Ok(Done::Well),
+            Some(unset) => Err(Problem::ConfigFaults(unset)),
+            None => Ok(CommandStatus::Success),
         }
     }
 }

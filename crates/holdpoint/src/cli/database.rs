@@ -9,13 +9,13 @@ use stores::postgres::doctor::PostgresReport;
 use stores::postgres::upkeep::{self, PostgresSize, Stuck, Upkeep};
 use tokio::runtime::{Builder, Runtime};
 
-use super::output::{bytes, print, print_json};
+use super::output::{human_bytes, print, print_json};
 use super::problem::{Exit, Problem};
 use super::progress::{Amount, ProgressLine};
-use super::{Done, Everywhere, Outcome};
+use super::{CommandResult, CommandStatus, GlobalArgs};
 
 /// What is to go.
-pub(super) struct Wanted {
+pub(super) struct PruneOptions {
     pub(super) older_than_ms: u64,
     pub(super) batch: usize,
     pub(super) dry_run: bool,
@@ -28,45 +28,45 @@ pub(super) fn runtime() -> Result<Runtime, Problem> {
     })
 }
 
-pub(super) fn prune(everywhere: &Everywhere, url: &str, wanted: &Wanted) -> Outcome {
+pub(super) fn prune(global: &GlobalArgs, url: &str, options: &PruneOptions) -> CommandResult {
     let (pruned, stuck) = runtime()?.block_on(async {
         let upkeep = Upkeep::open(url, upkeep::settings()).await?;
         let now = upkeep.now().await?;
-        let ended_before = machine::Timestamp(now.0.saturating_sub(wanted.older_than_ms));
-        let mut sweep = if wanted.dry_run {
+        let ended_before = machine::Timestamp(now.0.saturating_sub(options.older_than_ms));
+        let mut sweep = if options.dry_run {
             upkeep.survey(ended_before)
         } else {
-            upkeep.sweep(ended_before, wanted.batch)
+            upkeep.sweep(ended_before, options.batch)
         };
         let (mut pruned, mut line) = (stores::Pruned::default(), ProgressLine::default());
         while let Some(batch) = sweep.next().await? {
             pruned = pruned.plus(batch);
-            line.say("looking at threads", Amount::Done(sweep.threads_examined()));
+            line.update("looking at threads", Amount::Done(sweep.threads_examined()));
         }
         Ok::<_, Problem>((pruned, sweep.stuck().clone()))
     })?;
     let stores::Pruned { threads, runs, events, unreadable: _ } = pruned;
-    if everywhere.json {
+    if global.json {
         print_json(&json!({
-            "store": everywhere.store.to_string(),
-            "dry_run": wanted.dry_run,
+            "store": global.store.to_string(),
+            "dry_run": options.dry_run,
             "threads": threads,
             "runs": runs,
             "events": events,
             "stuck_threads": stuck.count,
         }))?;
     } else {
-        let became = if wanted.dry_run { "would go" } else { "are gone" };
+        let became = if options.dry_run { "would go" } else { "are gone" };
         print(&format!(
             "{threads} threads with {runs} runs and {events} events {became}.\n{}",
-            left(&stuck)
+            stuck_text(&stuck)
         ))?;
     }
-    Ok(if stuck.count == 0 { Done::Well } else { Done::Found })
+    Ok(if stuck.count == 0 { CommandStatus::Success } else { CommandStatus::Failure })
 }
 
 /// What could not be deleted.
-fn left(stuck: &Stuck) -> String {
+fn stuck_text(stuck: &Stuck) -> String {
     if stuck.count == 0 {
         return String::new();
     }
@@ -77,19 +77,19 @@ fn left(stuck: &Stuck) -> String {
     text
 }
 
-pub(super) fn show_size(everywhere: &Everywhere, url: &str) -> Outcome {
+pub(super) fn show_size(global: &GlobalArgs, url: &str) -> CommandResult {
     let size = runtime()?.block_on(async {
         let upkeep = Upkeep::open(url, upkeep::settings()).await?;
         Ok::<_, Problem>(upkeep.size().await?)
     })?;
-    if everywhere.json {
+    if global.json {
         let mut value = as_json(&size);
-        value["store"] = json!(everywhere.store.to_string());
+        value["store"] = json!(global.store.to_string());
         print_json(&value)?;
     } else {
         print(&as_text(&size))?;
     }
-    Ok(Done::Well)
+    Ok(CommandStatus::Success)
 }
 
 pub(super) fn examine(url: &str, progress: impl FnMut(DoctorProgress)) -> Result<PostgresReport, Problem> {
@@ -127,19 +127,29 @@ pub(super) fn as_json(size: &PostgresSize) -> Value {
     })
 }
 
-pub(super) fn in_a_line(size: &PostgresSize) -> String {
-    let each = size.bytes_per_run().map_or_else(|| "nothing".to_owned(), bytes);
-    format!("{} in the tables, dead rows included; {each} per run", bytes(size.bytes()))
+pub(super) fn summary_line(size: &PostgresSize) -> String {
+    let each = size.bytes_per_run().map_or_else(|| "nothing".to_owned(), human_bytes);
+    format!("{} in the tables, dead rows included; {each} per run", human_bytes(size.bytes()))
 }
 
 fn as_text(size: &PostgresSize) -> String {
-    let mut text = format!("{}\n", in_a_line(size));
-    let _ =
-        writeln!(text, "{} runs, {} events; states {}\n", size.runs, size.events, bytes(size.control_bytes));
+    let mut text = format!("{}\n", summary_line(size));
+    let _ = writeln!(
+        text,
+        "{} runs, {} events; states {}\n",
+        size.runs,
+        size.events,
+        human_bytes(size.control_bytes)
+    );
     let _ = writeln!(text, "{:16} {:>12} {:>12}", "table", "rows", "indexes");
     for table in &size.tables {
-        let _ =
-            writeln!(text, "{:16} {:>12} {:>12}", table.name, bytes(table.bytes), bytes(table.index_bytes));
+        let _ = writeln!(
+            text,
+            "{:16} {:>12} {:>12}",
+            table.name,
+            human_bytes(table.bytes),
+            human_bytes(table.index_bytes)
+        );
     }
     text
 }

@@ -10,7 +10,7 @@ use stores::sqlite::doctor;
 use super::output::{print, print_json};
 use super::progress::{Amount, ProgressLine};
 use super::store::StoreUrl;
-use super::{Done, Everywhere, Outcome, database, size};
+use super::{CommandResult, CommandStatus, GlobalArgs, database, size};
 
 /// Check the whole store
 ///
@@ -22,40 +22,42 @@ use super::{Done, Everywhere, Outcome, database, size};
 pub(super) struct Doctor {}
 
 impl Doctor {
-    pub(super) fn run(&self, everywhere: &Everywhere) -> Outcome {
+    pub(super) fn run(&self, global: &GlobalArgs) -> CommandResult {
         let mut line = ProgressLine::default();
         let mut progress = |progress| match progress {
-            DoctorProgress::Pages => line.say("looking at pages and indexes", Amount::Unknown),
-            DoctorProgress::References => line.say("looking at constraints and references", Amount::Unknown),
-            DoctorProgress::Threads { done, total } => {
-                line.say("looking at threads", Amount::Part { done, total })
+            DoctorProgress::Pages => line.update("looking at pages and indexes", Amount::Unknown),
+            DoctorProgress::References => {
+                line.update("looking at constraints and references", Amount::Unknown)
             }
-            DoctorProgress::Size => line.say("measuring", Amount::Unknown),
+            DoctorProgress::Threads { done, total } => {
+                line.update("looking at threads", Amount::Part { done, total })
+            }
+            DoctorProgress::Size => line.update("measuring", Amount::Unknown),
         };
-        if let StoreUrl::Postgres { url } = &everywhere.store {
+        if let StoreUrl::Postgres { url } = &global.store {
             let report = database::examine(url, &mut progress)?;
-            return show(everywhere, &report, database::as_json, database::in_a_line);
+            return show(global, &report, database::as_json, database::summary_line);
         }
-        let report = doctor::examine(everywhere.store.file("")?, progress)?;
-        show(everywhere, &report, size::as_json, size::in_a_line)
+        let report = doctor::examine(global.store.require_file("")?, progress)?;
+        show(global, &report, size::as_json, size::summary_line)
     }
 }
 
 fn show<Size>(
-    everywhere: &Everywhere,
+    global: &GlobalArgs,
     report: &DoctorReport<Size>,
     size_as_json: impl Fn(&Size) -> Value,
-    size_in_a_line: impl Fn(&Size) -> String,
-) -> Outcome {
-    if everywhere.json {
-        print_json(&as_json(everywhere, report, report.size.as_ref().map(size_as_json)))?;
+    size_summary: impl Fn(&Size) -> String,
+) -> CommandResult {
+    if global.json {
+        print_json(&as_json(global, report, report.size.as_ref().map(size_as_json)))?;
     } else {
-        print(&as_text(everywhere, report, report.size.as_ref().map(size_in_a_line)))?;
+        print(&as_text(global, report, report.size.as_ref().map(size_summary)))?;
     }
-    Ok(if report.findings.is_empty() { Done::Well } else { Done::Found })
+    Ok(if report.findings.is_empty() { CommandStatus::Success } else { CommandStatus::Failure })
 }
 
-fn as_json<Size>(everywhere: &Everywhere, report: &DoctorReport<Size>, size: Option<Value>) -> Value {
+fn as_json<Size>(global: &GlobalArgs, report: &DoctorReport<Size>, size: Option<Value>) -> Value {
     let findings: Vec<Value> = report
         .findings
         .kept()
@@ -76,7 +78,7 @@ fn as_json<Size>(everywhere: &Everywhere, report: &DoctorReport<Size>, size: Opt
         .map(|(code, count)| (code.as_str().to_owned(), json!(count)))
         .collect();
     json!({
-        "store": everywhere.store.to_string(),
+        "store": global.store.to_string(),
         "healthy": report.findings.is_empty(),
         "threads": report.threads,
         "runs": report.runs,
@@ -87,7 +89,7 @@ fn as_json<Size>(everywhere: &Everywhere, report: &DoctorReport<Size>, size: Opt
     })
 }
 
-fn as_text<Size>(everywhere: &Everywhere, report: &DoctorReport<Size>, size: Option<String>) -> String {
+fn as_text<Size>(global: &GlobalArgs, report: &DoctorReport<Size>, size: Option<String>) -> String {
     let DoctorReport { findings, threads, runs, events, size: _ } = report;
     let mut text = String::new();
     for finding in findings.kept() {
@@ -100,7 +102,7 @@ fn as_text<Size>(everywhere: &Everywhere, report: &DoctorReport<Size>, size: Opt
             let _ = writeln!(text, "{}: {} more", code.as_str(), count - kept(*code));
         }
     }
-    let _ = writeln!(text, "{}: {threads} threads, {runs} runs, {events} events", everywhere.store);
+    let _ = writeln!(text, "{}: {threads} threads, {runs} runs, {events} events", global.store);
     if let Some(size) = size {
         let _ = writeln!(text, "{size}");
     }

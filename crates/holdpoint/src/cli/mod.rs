@@ -35,7 +35,7 @@ use store::StoreUrl;
 #[command(name = "holdpoint", version, arg_required_else_help = true, after_help = EXIT_CODES)]
 struct CommandLine {
     #[command(flatten)]
-    everywhere: Everywhere,
+    global: GlobalArgs,
     #[command(subcommand)]
     command: Command,
 }
@@ -44,13 +44,13 @@ const EXIT_CODES: &str = "Exit codes: 0 success, 2 wrong command line or configu
 
 /// What every command understands.
 #[derive(Debug, Args)]
-struct Everywhere {
+struct GlobalArgs {
     /// Where runs are kept
     #[arg(long, global = true, value_name = "sqlite:PATH", default_value = "sqlite:holdpoint.db")]
     store: StoreUrl,
     /// Whether somebody named the store, or the default is meant.
     #[arg(skip)]
-    store_is_named: bool,
+    store_is_explicit: bool,
     /// Print one JSON object instead of text; errors too
     #[arg(long, global = true)]
     json: bool,
@@ -73,17 +73,19 @@ enum Command {
 }
 
 /// A command that did what it was asked to do.
-enum Done {
+enum CommandStatus {
     /// And all is well.
-    Well,
+    Success,
     /// And found something that is not.
-    Found,
+    Failure,
 }
 
 pub(crate) fn run() -> ExitCode {
-    let CommandLine { everywhere, command } = match command_line() {
+    let CommandLine { global, command } = match command_line() {
         Ok(line) => line,
-        Err(refused) if refused.use_stderr() && asks_for_json() => return wrong(&refused).report(true),
+        Err(refused) if refused.use_stderr() && asks_for_json() => {
+            return usage_problem(&refused).report(true);
+        }
         Err(refused) => {
             // Help goes to standard output and is no error. Nobody is left to tell if it cannot be printed.
             let _ = refused.print();
@@ -91,23 +93,23 @@ pub(crate) fn run() -> ExitCode {
         }
     };
     let done = match command {
-        Command::Serve(serve) => serve.run(&everywhere),
-        Command::Demo(demo) => demo.run(&everywhere),
-        Command::Prove(prove) => prove.run(&everywhere),
-        Command::Check(check) => check.run(&everywhere),
-        Command::Doctor(doctor) => doctor.run(&everywhere),
-        Command::Backup(backup) => backup.run(&everywhere),
-        Command::Prune(prune) => prune.run(&everywhere),
-        Command::Size(size) => size.run(&everywhere),
-        Command::CallbackKey(callback_key) => callback_key.run(&everywhere),
-        Command::Runs(runs) => runs.run(&everywhere),
-        Command::Approvals(approvals) => approvals.run(&everywhere),
-        Command::Replay(replay) => replay.run(&everywhere),
+        Command::Serve(serve) => serve.run(&global),
+        Command::Demo(demo) => demo.run(&global),
+        Command::Prove(prove) => prove.run(&global),
+        Command::Check(check) => check.run(&global),
+        Command::Doctor(doctor) => doctor.run(&global),
+        Command::Backup(backup) => backup.run(&global),
+        Command::Prune(prune) => prune.run(&global),
+        Command::Size(size) => size.run(&global),
+        Command::CallbackKey(callback_key) => callback_key.run(&global),
+        Command::Runs(runs) => runs.run(&global),
+        Command::Approvals(approvals) => approvals.run(&global),
+        Command::Replay(replay) => replay.run(&global),
     };
     match done {
-        Ok(Done::Well) => ExitCode::SUCCESS,
-        Ok(Done::Found) => ExitCode::FAILURE,
-        Err(problem) => problem.report(everywhere.json),
+        Ok(CommandStatus::Success) => ExitCode::SUCCESS,
+        Ok(CommandStatus::Failure) => ExitCode::FAILURE,
+        Err(problem) => problem.report(global.json),
     }
 }
 
@@ -116,7 +118,7 @@ fn asks_for_json() -> bool {
     std::env::args_os().take_while(|argument| argument != "--").any(|argument| argument == "--json")
 }
 
-fn wrong(refused: &clap::Error) -> Problem {
+fn usage_problem(refused: &clap::Error) -> Problem {
     let text = refused.render().to_string();
     // Behind the first paragraph stands how the command is used.
     let cause = text.trim_start_matches("error: ").split("\n\n").next().unwrap_or_default();
@@ -125,10 +127,10 @@ fn wrong(refused: &clap::Error) -> Problem {
 
 fn command_line() -> Result<CommandLine, clap::Error> {
     let mut matches = CommandLine::command().try_get_matches()?;
-    let store_is_named = matches.value_source("store") == Some(ValueSource::CommandLine);
+    let store_is_explicit = matches.value_source("store") == Some(ValueSource::CommandLine);
     let mut line = CommandLine::from_arg_matches_mut(&mut matches)?;
-    line.everywhere.store_is_named = store_is_named;
+    line.global.store_is_explicit = store_is_explicit;
     Ok(line)
 }
 
-type Outcome = Result<Done, Problem>;
+type CommandResult = Result<CommandStatus, Problem>;

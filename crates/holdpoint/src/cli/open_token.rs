@@ -24,12 +24,12 @@ const FILE_BYTES_MAX: u64 = 64;
 pub(super) struct OpenToken {
     pub(super) text: String,
     /// Or why it is not kept.
-    pub(super) kept: Result<PathBuf, String>,
+    pub(super) saved_to: Result<PathBuf, String>,
 }
 
 /// Why a file is not used.
 #[derive(Debug, PartialEq, Eq)]
-enum Unusable {
+enum TokenFileError {
     /// It is not ours alone, so another user may know the token, or may have chosen it.
     Unsafe(String),
     /// It cannot be read or written.
@@ -39,16 +39,18 @@ enum Unusable {
 impl OpenToken {
     /// The token that a server at this address had before, or a new one. The port has to be the one that was bound.
     pub(super) fn for_server(address: SocketAddr) -> Result<Self, Problem> {
-        let Some(folder) = folder() else {
+        let Some(folder) = state_folder() else {
             let why = "neither XDG_STATE_HOME nor HOME names a folder".to_owned();
-            return Ok(Self { text: draw()?, kept: Err(why) });
+            return Ok(Self { text: generate_token()?, saved_to: Err(why) });
         };
         let path = folder.join(open_token_file(address));
-        match kept_or_drawn(&folder, &path) {
-            Ok(text) => Ok(Self { text, kept: Ok(path) }),
-            Err(Refused::Problem(problem)) => Err(problem),
-            Err(Refused::File(Unusable::Failed(why))) => Ok(Self { text: draw()?, kept: Err(why) }),
-            Err(Refused::File(Unusable::Unsafe(why))) => Err(Problem::new(
+        match load_or_create(&folder, &path) {
+            Ok(text) => Ok(Self { text, saved_to: Ok(path) }),
+            Err(OpenTokenError::Problem(problem)) => Err(problem),
+            Err(OpenTokenError::File(TokenFileError::Failed(why))) => {
+                Ok(Self { text: generate_token()?, saved_to: Err(why) })
+            }
+            Err(OpenTokenError::File(TokenFileError::Unsafe(why))) => Err(Problem::new(
                 "UNSAFE_TOKEN_FILE",
                 format!("the token of this server is not safe there: {why}"),
                 "Remove it, and the server draws another token; or set XDG_STATE_HOME to a folder of your own.",
@@ -59,82 +61,84 @@ impl OpenToken {
 
     /// The token that a server on this machine keeps for this port, if there is one. The error says why a file is not used.
     pub(super) fn for_client(port: u16) -> Result<Option<String>, String> {
-        let Some(folder) = folder() else { return Ok(None) };
+        let Some(folder) = state_folder() else { return Ok(None) };
         let path = folder.join(open_token_file(SocketAddr::from((Ipv4Addr::LOCALHOST, port))));
-        match checked(&folder).and_then(|there| if there { read(&path) } else { Ok(None) }) {
+        match check_folder(&folder).and_then(|there| if there { read(&path) } else { Ok(None) }) {
             Ok(token) => Ok(token),
-            Err(Unusable::Unsafe(why) | Unusable::Failed(why)) => Err(why),
+            Err(TokenFileError::Unsafe(why) | TokenFileError::Failed(why)) => Err(why),
         }
     }
 }
 
-enum Refused {
-    File(Unusable),
+enum OpenTokenError {
+    File(TokenFileError),
     Problem(Problem),
 }
 
-impl From<Unusable> for Refused {
-    fn from(unusable: Unusable) -> Self {
+impl From<TokenFileError> for OpenTokenError {
+    fn from(unusable: TokenFileError) -> Self {
         Self::File(unusable)
     }
 }
 
-impl From<Problem> for Refused {
+impl From<Problem> for OpenTokenError {
     fn from(problem: Problem) -> Self {
         Self::Problem(problem)
     }
 }
 
-fn kept_or_drawn(folder: &Path, path: &Path) -> Result<String, Refused> {
-    if !checked(folder)? {
+fn load_or_create(folder: &Path, path: &Path) -> Result<String, OpenTokenError> {
+    if !check_folder(folder)? {
         let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
-        made.map_err(|why| Unusable::Failed(format!("{} cannot be made: {why}", folder.display())))?;
-        checked(folder)?;
+        made.map_err(|why| TokenFileError::Failed(format!("{} cannot be made: {why}", folder.display())))?;
+        check_folder(folder)?;
     }
-    if let Some(kept) = read(path)? {
-        return Ok(kept);
+    if let Some(saved) = read(path)? {
+        return Ok(saved);
     }
-    let drawn = draw()?;
-    match keep(folder, path, &drawn) {
-        Ok(()) => Ok(drawn),
+    let generated = generate_token()?;
+    match save(folder, path, &generated) {
+        Ok(()) => Ok(generated),
         // Another server of ours on the same port of another loopback address was faster.
         Err(why) if why.kind() == io::ErrorKind::AlreadyExists => {
-            let failed = || Unusable::Failed(format!("{} is being replaced", path.display()));
+            let failed = || TokenFileError::Failed(format!("{} is being replaced", path.display()));
             Ok(read(path)?.ok_or_else(failed)?)
         }
-        Err(why) => Err(Unusable::Failed(format!("{} cannot be written: {why}", path.display())).into()),
+        Err(why) => {
+            Err(TokenFileError::Failed(format!("{} cannot be written: {why}", path.display())).into())
+        }
     }
 }
 
-pub(super) fn folder() -> Option<PathBuf> {
+pub(super) fn state_folder() -> Option<PathBuf> {
     let absolute = |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let state = absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")))?;
     Some(state.join("holdpoint"))
 }
 
 /// Whether the folder is there. Where another user could put files into it, it is not used.
-fn checked(folder: &Path) -> Result<bool, Unusable> {
+fn check_folder(folder: &Path) -> Result<bool, TokenFileError> {
     let name = folder.display();
     let found = match fs::symlink_metadata(folder) {
         Ok(found) => found,
         Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(false),
-        Err(why) => return Err(Unusable::Failed(format!("{name} cannot be looked at: {why}"))),
+        Err(why) => return Err(TokenFileError::Failed(format!("{name} cannot be looked at: {why}"))),
     };
     if !found.is_dir() {
-        return Err(Unusable::Unsafe(format!("{name} is not a folder, or is a symbolic link")));
+        return Err(TokenFileError::Unsafe(format!("{name} is not a folder, or is a symbolic link")));
     }
     if found.uid() != geteuid().as_raw() {
-        return Err(Unusable::Unsafe(format!("{name} belongs to another user")));
+        return Err(TokenFileError::Unsafe(format!("{name} belongs to another user")));
     }
     if found.mode() & 0o022 != 0 {
         let mode = found.mode() & 0o7777;
-        return Err(Unusable::Unsafe(format!("other users can write into {name} (mode {mode:04o})")));
+        return Err(TokenFileError::Unsafe(format!("other users can write into {name} (mode {mode:04o})")));
     }
     Ok(true)
 }
 
 /// Looks at the file that was opened, so that nothing can be exchanged between looking and reading.
-fn read(path: &Path) -> Result<Option<String>, Unusable> {
+fn read(path: &Path) -> Result<Option<String>, TokenFileError> {
     let name = path.display();
     // Without waiting: a pipe may lie there.
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
@@ -142,21 +146,21 @@ fn read(path: &Path) -> Result<Option<String>, Unusable> {
         Ok(file) => file,
         Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(why) if why.raw_os_error() == Some(Errno::LOOP.raw_os_error()) => {
-            return Err(Unusable::Unsafe(format!("{name} is a symbolic link")));
+            return Err(TokenFileError::Unsafe(format!("{name} is a symbolic link")));
         }
-        Err(why) => return Err(Unusable::Unsafe(format!("{name} cannot be opened: {why}"))),
+        Err(why) => return Err(TokenFileError::Unsafe(format!("{name} cannot be opened: {why}"))),
     };
-    let failed = |why: io::Error| Unusable::Failed(format!("{name} cannot be read: {why}"));
+    let failed = |why: io::Error| TokenFileError::Failed(format!("{name} cannot be read: {why}"));
     let found = file.metadata().map_err(failed)?;
     if !found.is_file() {
-        return Err(Unusable::Unsafe(format!("{name} is not a regular file")));
+        return Err(TokenFileError::Unsafe(format!("{name} is not a regular file")));
     }
     if found.uid() != geteuid().as_raw() {
-        return Err(Unusable::Unsafe(format!("{name} belongs to another user")));
+        return Err(TokenFileError::Unsafe(format!("{name} belongs to another user")));
     }
     if found.mode() & 0o077 != 0 {
         let mode = found.mode() & 0o7777;
-        return Err(Unusable::Unsafe(format!("other users have access to {name} (mode {mode:04o})")));
+        return Err(TokenFileError::Unsafe(format!("other users have access to {name} (mode {mode:04o})")));
     }
     let mut text = String::new();
     file.take(FILE_BYTES_MAX).read_to_string(&mut text).map_err(failed)?;
@@ -165,14 +169,16 @@ fn read(path: &Path) -> Result<Option<String>, Unusable> {
     if is_ours {
         Ok(Some(token.to_owned()))
     } else {
-        Err(Unusable::Unsafe(format!("{name} does not contain a token")))
+        Err(TokenFileError::Unsafe(format!("{name} does not contain a token")))
     }
 }
 
 /// All of it or nothing, and never over a file that is there.
-fn keep(folder: &Path, path: &Path, token: &str) -> io::Result<()> {
-    let unfinished = folder
-        .join(format!(".{}.unfinished", draw().map_err(|problem| io::Error::other(problem.to_string()))?));
+fn save(folder: &Path, path: &Path, token: &str) -> io::Result<()> {
+    let unfinished = folder.join(format!(
+        ".{}.unfinished",
+        generate_token().map_err(|problem| io::Error::other(problem.to_string()))?
+    ));
     let written = || -> io::Result<()> {
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&unfinished)?;
         file.write_all(format!("{token}\n").as_bytes())?;
@@ -185,7 +191,7 @@ fn keep(folder: &Path, path: &Path, token: &str) -> io::Result<()> {
     outcome
 }
 
-fn draw() -> Result<String, Problem> {
+fn generate_token() -> Result<String, Problem> {
     let mut bytes = [0_u8; TOKEN_BYTES];
     let random = rustls::crypto::ring::default_provider().secure_random;
     random.fill(&mut bytes).map_err(|_| {
@@ -202,9 +208,9 @@ mod tests {
 
     use super::*;
 
-    struct Folder(PathBuf);
+    struct TestFolder(PathBuf);
 
-    impl Folder {
+    impl TestFolder {
         fn new() -> Self {
             static NUMBER: AtomicU32 = AtomicU32::new(0);
             let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -223,44 +229,44 @@ mod tests {
 
         /// The reason, where nothing is used.
         fn refused(&self) -> String {
-            match kept_or_drawn(&self.state(), &self.token()) {
-                Err(Refused::File(Unusable::Unsafe(why))) => why,
-                Err(Refused::File(Unusable::Failed(why))) => panic!("it failed: {why}"),
-                Err(Refused::Problem(problem)) => panic!("{problem}"),
+            match load_or_create(&self.state(), &self.token()) {
+                Err(OpenTokenError::File(TokenFileError::Unsafe(why))) => why,
+                Err(OpenTokenError::File(TokenFileError::Failed(why))) => panic!("it failed: {why}"),
+                Err(OpenTokenError::Problem(problem)) => panic!("{problem}"),
                 Ok(token) => panic!("{token} is used"),
             }
         }
 
-        fn drawn(&self) -> String {
-            match kept_or_drawn(&self.state(), &self.token()) {
+        fn load_token(&self) -> String {
+            match load_or_create(&self.state(), &self.token()) {
                 Ok(token) => token,
                 Err(_) => panic!("no token"),
             }
         }
     }
 
-    impl Drop for Folder {
+    impl Drop for TestFolder {
         fn drop(&mut self) {
             let _ = fs::remove_dir_all(&self.0);
         }
     }
 
     #[test]
-    fn a_token_is_drawn_once_and_kept_for_its_user_alone() {
-        let folder = Folder::new();
-        let token = folder.drawn();
-        assert_eq!(folder.drawn(), token, "the next start finds it");
+    fn a_token_is_generated_once_and_readable_only_by_its_user() {
+        let folder = TestFolder::new();
+        let token = folder.load_token();
+        assert_eq!(folder.load_token(), token, "the next start finds it");
         let mode = |path: &Path| fs::metadata(path).expect("it is there").mode() & 0o7777;
         assert_eq!((mode(&folder.token()), mode(&folder.state())), (0o600, 0o700));
         let names: Vec<_> = fs::read_dir(folder.state()).expect("the folder").collect();
         assert_eq!(names.len(), 1, "nothing unfinished is left: {names:?}");
-        assert_ne!(Folder::new().drawn(), token, "another folder has another one");
+        assert_ne!(TestFolder::new().load_token(), token, "another folder has another one");
     }
 
     #[test]
-    fn a_file_that_others_could_know_is_not_used() {
-        let folder = Folder::new();
-        let token = folder.drawn();
+    fn a_token_file_that_other_users_can_access_is_not_used() {
+        let folder = TestFolder::new();
+        let token = folder.load_token();
         let allow = |path: &Path, mode| {
             fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("it is ours");
         };
@@ -272,7 +278,7 @@ mod tests {
         allow(&folder.state(), 0o770);
         assert!(folder.refused().contains("can write into"));
         allow(&folder.state(), 0o700);
-        assert_eq!(folder.drawn(), token);
+        assert_eq!(folder.load_token(), token);
 
         let elsewhere = folder.0.join("elsewhere");
         fs::rename(folder.token(), &elsewhere).expect("it is moved");
@@ -288,7 +294,7 @@ mod tests {
         fs::create_dir(folder.token()).expect("a folder");
         assert!(folder.refused().contains("not a regular file"));
 
-        let linked = Folder::new();
+        let linked = TestFolder::new();
         symlink(folder.state(), linked.state()).expect("a link");
         assert!(linked.refused().contains("symbolic link"));
     }

@@ -4,15 +4,15 @@ use std::io::{self, IsTerminal, Write};
 
 use serde_json::Value;
 
-use super::client::plain;
+use super::client::escaped;
 use super::problem::{Exit, Problem};
 
 pub(super) fn print(text: &str) -> Result<(), Problem> {
-    tell(text).map(|_| ())
+    write_stdout(text).map(|_| ())
 }
 
 /// The same at once, also where the line has no end yet. False where nobody reads it any more.
-pub(super) fn tell(text: &str) -> Result<bool, Problem> {
+pub(super) fn write_stdout(text: &str) -> Result<bool, Problem> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         // Whoever read it has seen enough.
@@ -32,9 +32,9 @@ pub(super) fn tell(text: &str) -> Result<bool, Problem> {
 pub(super) fn print_raw(text: &str) -> Result<bool, Problem> {
     let text = text.trim_end();
     if io::stdout().is_terminal() {
-        return tell(&format!("{}\n", plain(text)));
+        return write_stdout(&format!("{}\n", escaped(text)));
     }
-    tell(&format!("{text}\n"))
+    write_stdout(&format!("{text}\n"))
 }
 
 pub(super) fn print_json(value: &Value) -> Result<(), Problem> {
@@ -42,12 +42,12 @@ pub(super) fn print_json(value: &Value) -> Result<(), Problem> {
 }
 
 /// Nobody is left to tell if it cannot be said, and the work goes on without.
-pub(super) fn say(line: &str) {
+pub(super) fn print_stderr(line: &str) {
     let _ = writeln!(io::stderr().lock(), "{line}");
 }
 
 /// As a person reads it.
-pub(super) fn bytes(count: u64) -> String {
+pub(super) fn human_bytes(count: u64) -> String {
     const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
     let mut amount = count as f64 / 1_024.0;
     for unit in UNITS {

@@ -5,9 +5,9 @@ use std::process::ExitCode;
 
 use serde_json::{Value, json};
 
-use super::client::Refusal;
-use super::config::Misconfigured;
-use super::output::say;
+use super::client::ApiError;
+use super::config::ConfigFaults;
+use super::output::print_stderr;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Exit {
@@ -25,9 +25,9 @@ pub(super) enum Problem {
         exit: Exit,
     },
     /// Each mistake in the configuration has a cause and a next step of its own.
-    Misconfigured(Misconfigured),
+    ConfigFaults(ConfigFaults),
     /// A server said no.
-    Refused(Refusal),
+    Api(ApiError),
 }
 
 impl Problem {
@@ -41,10 +41,10 @@ impl Problem {
     }
 
     pub(super) fn report(&self, as_json: bool) -> ExitCode {
-        say(&if as_json { self.as_json().to_string() } else { self.to_string() });
+        print_stderr(&if as_json { self.as_json().to_string() } else { self.to_string() });
         match self {
-            Self::Misconfigured(_) | Self::Plain { exit: Exit::Configuration, .. } => ExitCode::from(2),
-            Self::Refused(_) | Self::Plain { exit: Exit::Other, .. } => ExitCode::FAILURE,
+            Self::ConfigFaults(_) | Self::Plain { exit: Exit::Configuration, .. } => ExitCode::from(2),
+            Self::Api(_) | Self::Plain { exit: Exit::Other, .. } => ExitCode::FAILURE,
         }
     }
 
@@ -53,8 +53,8 @@ impl Problem {
             Self::Plain { code, cause, next, .. } => {
                 json!({"error": {"code": code, "cause": cause, "next": next}})
             }
-            Self::Misconfigured(file) => json!({"error": file.as_json()}),
-            Self::Refused(refusal) => json!({"error": refusal.as_json()}),
+            Self::ConfigFaults(file) => json!({"error": file.as_json()}),
+            Self::Api(error) => json!({"error": error.as_json()}),
         }
     }
 }
@@ -63,8 +63,8 @@ impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Plain { code, cause, next, .. } => write!(f, "{code}: {cause}\n  next: {next}"),
-            Self::Misconfigured(file) => file.fmt(f),
-            Self::Refused(refusal) => refusal.fmt(f),
+            Self::ConfigFaults(file) => file.fmt(f),
+            Self::Api(error) => error.fmt(f),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::output::say;
+use super::output::print_stderr;
 
 /// Often enough to see that it moves, seldom enough for a log.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -22,22 +22,22 @@ pub(super) enum Amount {
 #[derive(Debug, Default)]
 pub(super) struct ProgressLine {
     task: String,
-    said_at: Option<Instant>,
+    printed_at: Option<Instant>,
 }
 
 impl ProgressLine {
     /// Another task is said at once; how far the same one is, once in a while.
-    pub(super) fn say(&mut self, task: &str, amount: Amount) {
-        let soon = self.said_at.is_some_and(|at| at.elapsed() < INTERVAL);
+    pub(super) fn update(&mut self, task: &str, amount: Amount) {
+        let soon = self.printed_at.is_some_and(|at| at.elapsed() < INTERVAL);
         if soon && self.task == task {
             return;
         }
         task.clone_into(&mut self.task);
-        self.said_at = Some(Instant::now());
+        self.printed_at = Some(Instant::now());
         match amount {
-            Amount::Unknown => say(task),
-            Amount::Done(done) => say(&format!("{task}: {done}")),
-            Amount::Part { done, total } => say(&format!("{task}: {done} of {total}")),
+            Amount::Unknown => print_stderr(task),
+            Amount::Done(done) => print_stderr(&format!("{task}: {done}")),
+            Amount::Part { done, total } => print_stderr(&format!("{task}: {done} of {total}")),
         }
     }
 }

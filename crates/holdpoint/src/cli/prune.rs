@@ -11,12 +11,12 @@ use serde_json::json;
 use stores::sqlite::retention::{Pruned, survey};
 use stores::sqlite::{InspectError, SqliteStore};
 
-use super::database::{self, Wanted};
-use super::output::{bytes, print, print_json};
+use super::database::{self, PruneOptions};
+use super::output::{human_bytes, print, print_json};
 use super::problem::{Exit, Problem};
 use super::progress::{Amount, ProgressLine};
 use super::store::StoreUrl;
-use super::{Done, Everywhere, Outcome};
+use super::{CommandResult, CommandStatus, GlobalArgs};
 
 /// Delete threads whose runs have all ended
 ///
@@ -38,29 +38,32 @@ pub(super) struct Prune {
 }
 
 impl Prune {
-    pub(super) fn run(&self, everywhere: &Everywhere) -> Outcome {
-        if let StoreUrl::Postgres { url } = &everywhere.store {
-            let wanted =
-                Wanted { older_than_ms: self.older_than, batch: self.batch.get(), dry_run: self.dry_run };
-            return database::prune(everywhere, url, &wanted);
+    pub(super) fn run(&self, global: &GlobalArgs) -> CommandResult {
+        if let StoreUrl::Postgres { url } = &global.store {
+            let options = PruneOptions {
+                older_than_ms: self.older_than,
+                batch: self.batch.get(),
+                dry_run: self.dry_run,
+            };
+            return database::prune(global, url, &options);
         }
-        let path = everywhere.store.file("")?;
+        let path = global.store.require_file("")?;
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let now = u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX);
         let ended_before = Timestamp(now.saturating_sub(self.older_than));
         let before = file_bytes(path)?;
         let pruned = if self.dry_run {
             let mut line = ProgressLine::default();
-            survey(path, ended_before, |seen| line.say("looking at threads", Amount::Done(seen)))?
+            survey(path, ended_before, |seen| line.update("looking at threads", Amount::Done(seen)))?
         } else {
             self.delete(path, ended_before)?
         };
         let after = file_bytes(path)?;
         let Pruned { threads, runs, events, unreadable } = pruned;
-        let done = if unreadable == 0 { Done::Well } else { Done::Found };
-        if everywhere.json {
+        let done = if unreadable == 0 { CommandStatus::Success } else { CommandStatus::Failure };
+        if global.json {
             return print_json(&json!({
-                "store": everywhere.store.to_string(),
+                "store": global.store.to_string(),
                 "dry_run": self.dry_run,
                 "threads": threads,
                 "runs": runs,
@@ -75,7 +78,11 @@ impl Prune {
         if self.dry_run {
             print(&format!("{what} would go.\n"))?;
         } else {
-            print(&format!("{what} are gone. The file had {} and has {}.\n", bytes(before), bytes(after)))?;
+            print(&format!(
+                "{what} are gone. The file had {} and has {}.\n",
+                human_bytes(before),
+                human_bytes(after)
+            ))?;
         }
         if unreadable > 0 {
             print(&format!("{unreadable} threads cannot be read, and stay. Run holdpoint doctor.\n"))?;
@@ -92,10 +99,10 @@ impl Prune {
             let mut pruned = Pruned::default();
             while let Some(batch) = sweep.next().await? {
                 pruned = pruned.plus(batch);
-                line.say("deleting threads", Amount::Done(pruned.threads));
+                line.update("deleting threads", Amount::Done(pruned.threads));
             }
             while store.release_free_pages().await? {
-                line.say("giving space back", Amount::Unknown);
+                line.update("giving space back", Amount::Unknown);
             }
             Ok(pruned)
         })

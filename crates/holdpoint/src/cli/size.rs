@@ -6,9 +6,9 @@ use clap::Args;
 use serde_json::{Value, json};
 use stores::sqlite::size::{self, SqliteSize};
 
-use super::output::{bytes, print, print_json};
+use super::output::{human_bytes, print, print_json};
 use super::store::StoreUrl;
-use super::{Done, Everywhere, Outcome, database};
+use super::{CommandResult, CommandStatus, GlobalArgs, database};
 
 /// Show what the store costs: by table, by run and by step
 ///
@@ -17,19 +17,19 @@ use super::{Done, Everywhere, Outcome, database};
 pub(super) struct ShowSize {}
 
 impl ShowSize {
-    pub(super) fn run(&self, everywhere: &Everywhere) -> Outcome {
-        if let StoreUrl::Postgres { url } = &everywhere.store {
-            return database::show_size(everywhere, url);
+    pub(super) fn run(&self, global: &GlobalArgs) -> CommandResult {
+        if let StoreUrl::Postgres { url } = &global.store {
+            return database::show_size(global, url);
         }
-        let size = size::size(everywhere.store.file("")?)?;
-        if everywhere.json {
+        let size = size::size(global.store.require_file("")?)?;
+        if global.json {
             let mut value = as_json(&size);
-            value["store"] = json!(everywhere.store.to_string());
+            value["store"] = json!(global.store.to_string());
             print_json(&value)?;
         } else {
             print(&as_text(&size))?;
         }
-        Ok(Done::Well)
+        Ok(CommandStatus::Success)
     }
 }
 
@@ -53,32 +53,37 @@ pub(super) fn as_json(size: &SqliteSize) -> Value {
     })
 }
 
-pub(super) fn in_a_line(size: &SqliteSize) -> String {
-    let each = |count: Option<u64>| count.map_or_else(|| "nothing".to_owned(), bytes);
+pub(super) fn summary_line(size: &SqliteSize) -> String {
+    let each = |count: Option<u64>| count.map_or_else(|| "nothing".to_owned(), human_bytes);
     format!(
         "{} in the file, {} of it free; {} per run, {} per step",
-        bytes(size.file_bytes),
-        bytes(size.free_bytes),
+        human_bytes(size.file_bytes),
+        human_bytes(size.free_bytes),
         each(size.bytes_per_run()),
         each(size.bytes_per_step())
     )
 }
 
 fn as_text(size: &SqliteSize) -> String {
-    let mut text = format!("{}\n", in_a_line(size));
+    let mut text = format!("{}\n", summary_line(size));
     let _ = writeln!(
         text,
         "{} runs, {} steps, {} events; events {}, states {}\n",
         size.runs,
         size.steps,
         size.events,
-        bytes(size.event_bytes),
-        bytes(size.control_bytes)
+        human_bytes(size.event_bytes),
+        human_bytes(size.control_bytes)
     );
     let _ = writeln!(text, "{:16} {:>12} {:>12}", "table", "rows", "indexes");
     for table in &size.tables {
-        let _ =
-            writeln!(text, "{:16} {:>12} {:>12}", table.name, bytes(table.bytes), bytes(table.index_bytes));
+        let _ = writeln!(
+            text,
+            "{:16} {:>12} {:>12}",
+            table.name,
+            human_bytes(table.bytes),
+            human_bytes(table.index_bytes)
+        );
     }
     text
 }

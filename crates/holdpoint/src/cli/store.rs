@@ -27,10 +27,10 @@ pub(super) enum StoreUrl {
 impl StoreUrl {
     pub(super) const FORMS: &str = "sqlite:PATH, postgres://… or memory:";
 
-    /// None if the text names no store. `place` says what a path is relative to.
-    pub(super) fn parse(text: &str, place: impl FnOnce(&str) -> PathBuf) -> Option<Self> {
+    /// None if the text names no store. `resolve_path` says what a path is relative to.
+    pub(super) fn parse(text: &str, resolve_path: impl FnOnce(&str) -> PathBuf) -> Option<Self> {
         match text.split_once(':') {
-            Some(("sqlite", path)) if !path.is_empty() => Some(Self::Sqlite { path: place(path) }),
+            Some(("sqlite", path)) if !path.is_empty() => Some(Self::Sqlite { path: resolve_path(path) }),
             Some(("postgres" | "postgresql", rest)) if rest.len() > 2 && rest.starts_with("//") => {
                 Some(Self::Postgres { url: text.to_owned() })
             }
@@ -48,7 +48,7 @@ impl StoreUrl {
     }
 
     /// For what looks after a file. `in_postgres` says what does the same for a database.
-    pub(super) fn file(&self, in_postgres: &str) -> Result<&Path, Problem> {
+    pub(super) fn require_file(&self, in_postgres: &str) -> Result<&Path, Problem> {
         let next = match self {
             Self::Sqlite { path } => return Ok(path),
             Self::Postgres { .. } => in_postgres,
@@ -76,7 +76,7 @@ impl fmt::Display for StoreUrl {
                 let rest = url.split_once("//").map_or("", |(_, rest)| rest);
                 let rest = rest.rsplit_once('@').map_or(rest, |(_, host)| host);
                 let rest = rest.split('?').next().unwrap_or_default();
-                write!(f, "postgres://{}", if is_place(rest) { rest } else { "…" })
+                write!(f, "postgres://{}", if is_host_and_database(rest) { rest } else { "…" })
             }
             Self::Memory => f.write_str("memory:"),
         }
@@ -84,7 +84,7 @@ impl fmt::Display for StoreUrl {
 }
 
 /// `HOST:PORT/DATABASE` and nothing else: in an address that was written down wrongly anything can be a password.
-fn is_place(text: &str) -> bool {
+fn is_host_and_database(text: &str) -> bool {
     let plain =
         |text: &str, signs: &str| text.chars().all(|c| c.is_ascii_alphanumeric() || signs.contains(c));
     let (server, database) = text.split_once('/').unwrap_or((text, ""));

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 
 use serde_json::{Value, json};
 
-use crate::callee::CalledTool;
+use crate::fake_tool::CalledTool;
 use crate::http_tools::{LATER, SENT, VARIABLE, configured, held, started};
 use crate::postgres_server;
 use crate::program::Folder;
@@ -77,7 +77,7 @@ fn a_tool_reports_although_the_server_was_killed_in_between() {
 }
 
 #[test]
-fn a_tool_reports_that_it_failed_and_an_interrupted_run_does_not_listen() {
+fn a_tool_reports_that_it_failed_and_an_interrupted_run_takes_no_report() {
     let tool = CalledTool::answering(vec![LATER]);
     let folder = configured(&tool);
     let server = started(&folder);
@@ -258,7 +258,7 @@ fn tools_report_to_the_address_that_others_know() {
 }
 
 #[test]
-fn a_callback_is_shown_to_its_tool_and_to_nobody_else() {
+fn a_callback_is_shown_only_to_its_tool() {
     let tool = CalledTool::answering(vec![LATER]);
     let folder = configured(&tool);
     let serve = ["serve", "--log", "json", "--log-level", "trace"];

@@ -45,7 +45,7 @@ fn an_empty_file_means_the_defaults() {
 }
 
 #[test]
-fn an_agent_that_says_little_has_the_defaults_of_the_engine() {
+fn an_agent_without_settings_has_the_defaults_of_the_engine() {
     let agents = checked(&format!("{DEMO}[agents.clerk]\nmodel = \"demo\"\n"))["agents"].take();
     assert_eq!(
         agents,

@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::program::Folder;
 
 /// Runs `check` on this file beside a good script, a bad one, and a schema that is none.
-fn check(configuration: &str, arguments: &[&str]) -> crate::program::Said {
+fn check(configuration: &str, arguments: &[&str]) -> crate::program::CommandOutput {
     let folder = Folder::new();
     let write = |name: &str, text: &[u8]| {
         std::fs::write(folder.path().join(name), text).expect("the file is written");
@@ -33,7 +33,7 @@ const DEMO: &str = "[models.demo]\nprovider = \"scripted\"\nscript = \"demo.json
 
 /// Runs through a file of `mistakes/`. There a mistake is a configuration, then each line that is said of it behind `=> `,
 /// then an empty line. `above` stands above every configuration, and the numbers of the lines count it.
-fn each_is_told(mistakes: &str, above: &str) {
+fn each_is_reported(mistakes: &str, above: &str) {
     each(mistakes, above, faults);
 }
 
@@ -56,35 +56,35 @@ fn each(mistakes: &str, above: &str, reported: impl Fn(&str) -> Vec<String>) {
 
 #[test]
 fn mistakes_at_the_top_and_in_server_store_and_auth() {
-    each_is_told(include_str!("mistakes/top.txt"), "");
-    each_is_told(include_str!("mistakes/server.txt"), "");
-    each_is_told(include_str!("mistakes/store.txt"), "");
-    each_is_told(include_str!("mistakes/auth.txt"), "");
+    each_is_reported(include_str!("mistakes/top.txt"), "");
+    each_is_reported(include_str!("mistakes/server.txt"), "");
+    each_is_reported(include_str!("mistakes/store.txt"), "");
+    each_is_reported(include_str!("mistakes/auth.txt"), "");
 }
 
 #[test]
 fn mistakes_in_models() {
-    each_is_told(include_str!("mistakes/models.txt"), "");
+    each_is_reported(include_str!("mistakes/models.txt"), "");
 }
 
 #[test]
 fn mistakes_in_tools() {
-    each_is_told(include_str!("mistakes/tools.txt"), "");
+    each_is_reported(include_str!("mistakes/tools.txt"), "");
 }
 
 #[test]
 fn mistakes_in_mcp_servers() {
-    each_is_told(include_str!("mistakes/mcp.txt"), "");
+    each_is_reported(include_str!("mistakes/mcp.txt"), "");
 }
 
 #[test]
 fn mistakes_in_agents() {
-    each_is_told(include_str!("mistakes/agents.txt"), &format!("{DEMO}[agents.clerk]\n"));
+    each_is_reported(include_str!("mistakes/agents.txt"), &format!("{DEMO}[agents.clerk]\n"));
 }
 
 #[test]
 fn mistakes_in_stop_conditions() {
-    each_is_told(include_str!("mistakes/stop.txt"), &format!("{DEMO}[agents.clerk]\nmodel = \"demo\"\n"));
+    each_is_reported(include_str!("mistakes/stop.txt"), &format!("{DEMO}[agents.clerk]\nmodel = \"demo\"\n"));
 }
 
 #[test]
@@ -93,7 +93,7 @@ fn mistakes_in_rules() {
         "{DEMO}[tools.echo]\nkind = \"builtin\"\n[agents.clerk]\nmodel = \"demo\"\ntools = [\"echo\"]\n\
          [[agents.clerk.rules]]\n"
     );
-    each_is_told(include_str!("mistakes/rules.txt"), &above);
+    each_is_reported(include_str!("mistakes/rules.txt"), &above);
 }
 
 /// A tool whose schema allows no other arguments, one whose schema does, and the beginning of a rule.
@@ -103,7 +103,7 @@ const TRANSFER: &str = include_str!("mistakes/rules_above.toml");
 fn rules_that_the_schema_makes_impossible_are_mistakes() {
     for then in ["deny", "ask", "allow"] {
         let above = format!("{DEMO}{TRANSFER}tool = \"transfer\"\nthen = \"{then}\"\n");
-        each_is_told(include_str!("mistakes/impossible_rules.txt"), &above);
+        each_is_reported(include_str!("mistakes/impossible_rules.txt"), &above);
     }
 }
 
@@ -220,7 +220,7 @@ fn rules_that_can_match_and_cannot_be_avoided_are_neither_mistakes_nor_warned_of
 }
 
 #[test]
-fn every_field_of_the_policy_knows_its_words() {
+fn every_policy_field_accepts_its_values() {
     let fields = [
         ("continuation", "all_settled, eager"),
         ("on_reject", "continue, end_run"),
@@ -254,14 +254,14 @@ fn every_field_of_the_policy_knows_its_words() {
 }
 
 #[test]
-fn an_output_schema_that_is_none_is_told_with_what_is_wrong_in_it() {
+fn an_invalid_output_schema_is_reported_with_its_error() {
     let wrong = format!("{DEMO}[agents.clerk]\nmodel = \"demo\"\noutput_schema = {{ type = \"objekt\" }}\n");
     let told = faults(&wrong);
     assert!(told[0].starts_with("6: agents.clerk.output_schema: this is no JSON Schema: "), "{told:?}");
 }
 
 #[test]
-fn a_text_that_is_no_toml_is_told_by_its_lines() {
+fn toml_syntax_errors_are_reported_by_line() {
     assert_eq!(
         faults("[server]\nlisten = \nlisten = \"a\"\n[store]\nurl = \"memory:\nmemory = 1\n"),
         [

@@ -104,7 +104,7 @@ fn calls(said: &Value, group: &str) -> Vec<(String, String, Option<String>)> {
 }
 
 #[tokio::test]
-async fn held_runs_are_sorted_by_what_the_file_does_to_them_beside_a_server() {
+async fn held_runs_are_sorted_by_the_impact_of_the_file_while_a_server_runs() {
     let folder = Folder::new();
     write_configuration(&folder, FILE);
     let engine = start(&folder, clerk("demo")).await;
@@ -202,36 +202,36 @@ fn changed_clerk() -> Agent {
         .tool(external("blocked", "As it was", object, Approval::Block))
 }
 
-enum Fate {
+enum CallOutcome {
     Failed,
     AskedAgain,
     Done,
 }
 
 /// Of a call that was held and then approved.
-async fn become_of(mut feed: Subscription, call: &CallId) -> Fate {
+async fn observe_outcome(mut feed: Subscription, call: &CallId) -> CallOutcome {
     let mut asked_count = 0;
     loop {
         let item = feed.next().await.expect("the run goes on").expect("the log is read");
         let FeedItem::Event(committed) = item else { continue };
         let fact = &committed.event.fact;
         if matches!(fact, Fact::ExecutionFailed { call_id, .. } if call_id == call) {
-            return Fate::Failed;
+            return CallOutcome::Failed;
         }
         if matches!(fact, Fact::ExecutionSucceeded { call_id, .. } if call_id == call) {
-            return Fate::Done;
+            return CallOutcome::Done;
         }
         if matches!(fact, Fact::ApprovalRequested(opened) if opened.call_id == *call) {
             asked_count += 1;
         }
         if asked_count == 2 {
-            return Fate::AskedAgain;
+            return CallOutcome::AskedAgain;
         }
     }
 }
 
 #[tokio::test]
-async fn what_is_foretold_is_what_the_engine_does() {
+async fn the_predicted_impact_is_what_the_engine_does() {
     let folder = Folder::new();
     write_configuration(&folder, FILE);
     let engine = start(&folder, clerk("demo")).await;
@@ -239,7 +239,7 @@ async fn what_is_foretold_is_what_the_engine_does() {
         held(&engine, what).await;
     }
     engine.close(Duration::from_secs(5)).await;
-    let foretold = folder.run(&["check", "--store", "sqlite:holdpoint.db", "--json"]).json();
+    let predicted = folder.run(&["check", "--store", "sqlite:holdpoint.db", "--json"]).json();
 
     let engine = start(&folder, changed_clerk()).await;
     let tenant = Tenant::default();
@@ -249,15 +249,15 @@ async fn what_is_foretold_is_what_the_engine_does() {
         let (feed, call) = (engine.subscribe(&tenant, &approval.run, 0), approval.call.clone());
         let verdict = engine.decide(approval.approve("ann")).await.expect("the decision is heard");
         assert!(matches!(verdict, Verdict::Accepted | Verdict::ToolChanged), "{verdict:?}");
-        match become_of(feed, &call).await {
-            Fate::Failed => failed.push(key),
-            Fate::AskedAgain => asked.push(key),
-            Fate::Done => fine.push(key),
+        match observe_outcome(feed, &call).await {
+            CallOutcome::Failed => failed.push(key),
+            CallOutcome::AskedAgain => asked.push(key),
+            CallOutcome::Done => fine.push(key),
         }
     }
     engine.close(Duration::from_secs(5)).await;
     let keys = |group: &str, kind: &str| -> Vec<(String, String)> {
-        let list = foretold["held"][group]["calls"].as_array().expect("a list");
+        let list = predicted["held"][group]["calls"].as_array().expect("a list");
         let of_kind = list.iter().filter(|call| call["kind"] == kind);
         let text = |value: &Value| value.as_str().expect("a text").to_owned();
         let mut keys: Vec<_> = of_kind.map(|call| (text(&call["run_id"]), text(&call["call_id"]))).collect();
@@ -406,7 +406,7 @@ async fn many_held_calls_are_counted_and_twenty_of_each_shown() {
 }
 
 #[test]
-fn a_store_that_is_not_there_is_said_to_be_missing() {
+fn a_missing_store_is_reported() {
     let folder = Folder::new();
     write_configuration(&folder, FILE);
     let said = folder.run(&["check", "--store", "sqlite:none.db", "--json"]);

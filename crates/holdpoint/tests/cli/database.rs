@@ -71,7 +71,7 @@ async fn a_database_is_examined_while_it_is_used_and_what_is_wrong_is_found() {
 }
 
 #[test]
-fn what_looks_after_files_says_what_to_use_for_a_database() {
+fn file_commands_name_the_tool_to_use_for_a_database() {
     let folder = Folder::new();
     let url = "postgres://ann:sesame@127.0.0.1:1/runs";
     let said = folder.run(&["backup", "copy.db", "--store", url, "--json"]);

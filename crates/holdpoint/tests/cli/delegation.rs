@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 
 use serde_json::{Value, json};
 
-use crate::callee::{Asked, CalledTool};
+use crate::fake_tool::{CalledTool, ReceivedRequest};
 use crate::postgres_server::Server as Postgres;
 use crate::program::Folder;
 use crate::server::{Server, write};
@@ -38,7 +38,7 @@ impl Ledger {
     }
 }
 
-fn effect(asked: &Asked) -> Effect {
+fn effect(asked: &ReceivedRequest) -> Effect {
     let node = asked.header("authorization").strip_prefix("bearer ").expect("a token");
     (node.to_owned(), asked.body["tool"].as_str().expect("a tool").to_owned())
 }
@@ -117,7 +117,7 @@ impl Held {
     }
 }
 
-fn way(approval: &Value) -> Vec<(&str, &str)> {
+fn delegation_path(approval: &Value) -> Vec<(&str, &str)> {
     let path = approval["path"].as_array().expect("a path");
     path.iter().filter_map(|at| Some((at["agent"].as_str()?, at["call_id"].as_str()?))).collect()
 }
@@ -169,9 +169,9 @@ fn a_tree_of_held_runs_is_decided_at_another_node_after_a_kill_and_nothing_happe
     first.kill();
 
     let held = Held::at(&second);
-    assert_eq!(way(&held.sign), [("desk", "ask_office_1"), ("office", "sign_1")]);
+    assert_eq!(delegation_path(&held.sign), [("desk", "ask_office_1"), ("office", "sign_1")]);
     assert_eq!(
-        way(&held.transfer),
+        delegation_path(&held.transfer),
         [("desk", "ask_office_1"), ("office", "ask_clerk_1"), ("clerk", "transfer_1")]
     );
     assert_eq!(ledger.rest(), [], "nothing happens before somebody says yes");
@@ -208,7 +208,7 @@ fn while_a_transfer_is_on_its_way(
 }
 
 #[test]
-fn a_tree_whose_innermost_call_was_lost_with_its_node_goes_on_elsewhere_when_a_person_says_what_happened() {
+fn a_tree_whose_innermost_call_was_lost_with_its_node_continues_on_another_node_after_a_decision() {
     let (postgres, ledger) = (Postgres::start(), Ledger::without_an_answer_for("transfer"));
     let folder = configured(&ledger);
     let (busy, other, runs) = while_a_transfer_is_on_its_way(&folder, &postgres, &ledger, true);
@@ -216,7 +216,7 @@ fn a_tree_whose_innermost_call_was_lost_with_its_node_goes_on_elsewhere_when_a_p
 
     let listed = other.until("/v1/approvals", |listed| listed["approvals"][0].is_object());
     let doubt = &listed["approvals"][0];
-    assert_eq!((&doubt["kind"], way(doubt).len()), (&json!("in_doubt"), 3), "{doubt}");
+    assert_eq!((&doubt["kind"], delegation_path(doubt).len()), (&json!("in_doubt"), 3), "{doubt}");
     let id = doubt["id"].as_str().expect("an id");
     let (code, said) = other.post(&format!("/v1/approvals/{id}/answer"), &json!({"result": "sent"}));
     assert_eq!(code, 200, "{said}");
@@ -225,7 +225,7 @@ fn a_tree_whose_innermost_call_was_lost_with_its_node_goes_on_elsewhere_when_a_p
 }
 
 #[test]
-fn a_tree_is_interrupted_as_one_also_where_its_innermost_run_is_at_another_node() {
+fn a_tree_is_interrupted_as_one_even_if_its_innermost_run_is_on_another_node() {
     let (postgres, ledger) = (Postgres::start(), Ledger::without_an_answer_for("transfer"));
     let folder = configured(&ledger);
     let (busy, other, runs) = while_a_transfer_is_on_its_way(&folder, &postgres, &ledger, false);
@@ -256,7 +256,7 @@ fn child_of(node: &Server, run: &str) -> Option<String> {
 }
 
 #[test]
-fn agents_that_delegate_to_each_other_end_at_the_fourth_level_and_the_model_is_told_why() {
+fn agents_that_delegate_to_each_other_end_at_the_fourth_level_and_the_model_gets_the_reason() {
     let folder = Folder::new();
     let mut text = "[server]\nlisten = \"127.0.0.1:0\"\n[store]\nurl = \"memory:\"\n".to_owned();
     for (agent, other) in [("ann", "bob"), ("bob", "ann")] {
@@ -290,7 +290,7 @@ fn agents_that_delegate_to_each_other_end_at_the_fourth_level_and_the_model_is_t
 }
 
 #[test]
-fn a_budget_of_tokens_bounds_everybody_who_works_for_the_run() {
+fn a_token_budget_bounds_the_run_and_all_of_its_children() {
     let folder = Folder::new();
     let usage = json!({"input_tokens": 10, "output_tokens": 5});
     let asks =

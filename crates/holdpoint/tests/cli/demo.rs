@@ -39,7 +39,7 @@ fn curl(line: &str) -> (u16, Value) {
 }
 
 #[test]
-fn the_three_lines_of_the_demo_are_true() {
+fn the_three_commands_of_the_demo_work() {
     let folder = Folder::new();
     let server = Server::start(folder.path(), &DEMO);
     let lines = commands(&server);
@@ -67,7 +67,7 @@ fn the_three_lines_of_the_demo_are_true() {
 }
 
 #[test]
-fn a_demo_in_a_folder_goes_on_where_it_was_killed() {
+fn a_demo_in_a_folder_continues_where_it_was_killed() {
     let folder = Folder::new();
     let first = Server::start(folder.path(), &DEMO);
     let before = commands(&first);

@@ -17,24 +17,24 @@ pub(crate) struct Follower {
     /// The `data:` of every stored event, in the order in which they came. The first has the number 1.
     pub(crate) events: Vec<Vec<u8>>,
     pub(crate) ended: bool,
-    words: Words,
-    pub(crate) seen: Seen,
+    words: DeltaTexts,
+    pub(crate) seen: FollowerStats,
 }
 
 /// What a client went through.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Seen {
+pub(crate) struct FollowerStats {
     pub(crate) connections: u64,
     /// Ends in the middle of a frame.
     pub(crate) torn: u64,
     pub(crate) deltas: u64,
     /// Answers of which this client had heard the words first.
-    pub(crate) foretold: u64,
+    pub(crate) compared: u64,
 }
 
 /// Why a connection is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Over {
+pub(crate) enum ConnectionEnd {
     /// The run has ended, and the server says that nothing is left.
     Ended,
     /// Somebody broke it off: this client, or the end of the server.
@@ -42,21 +42,26 @@ pub(crate) enum Over {
 }
 
 impl Follower {
-    pub(crate) fn of(run: &str) -> Self {
+    pub(crate) fn new(run: &str) -> Self {
         Self {
             run: run.to_owned(),
             events: Vec::new(),
             ended: false,
-            words: Words::default(),
-            seen: Seen::default(),
+            words: DeltaTexts::default(),
+            seen: FollowerStats::default(),
         }
     }
 
-    /// One connection, which this client leaves once it has read so many bytes. `news` hears of every stored event.
-    pub(crate) fn connect(&mut self, address: &str, bytes_max: u64, mut news: impl FnMut()) -> Over {
+    /// One connection, which this client leaves once it has read so many bytes. `on_event` is called for every stored event.
+    pub(crate) fn connect(
+        &mut self,
+        address: &str,
+        bytes_max: u64,
+        mut on_event: impl FnMut(),
+    ) -> ConnectionEnd {
         let behind = self.events.len();
         let Ok(mut stream) = EventStream::open(address, &self.run, behind, bytes_max) else {
-            return Over::BrokenOff;
+            return ConnectionEnd::BrokenOff;
         };
         self.seen.connections += 1;
         self.words.begin();
@@ -64,21 +69,21 @@ impl Follower {
             200 => assert!(!self.ended, "there is nothing behind the end of {}", self.run),
             204 => {
                 assert!(self.ended, "{} has no end, but nothing is left behind {behind}", self.run);
-                return Over::Ended;
+                return ConnectionEnd::Ended;
             }
             other => panic!("{} behind {behind}: {other}", self.run),
         }
         while let Some(block) = stream.next_block() {
             assert!(!self.ended, "something follows the end of {}: {block}", self.run);
             if !block.starts_with(':') {
-                self.hear(&block, &mut news);
+                self.process_block(&block, &mut on_event);
             }
         }
         self.seen.torn += u64::from(!stream.unread.is_empty());
-        Over::BrokenOff
+        ConnectionEnd::BrokenOff
     }
 
-    fn hear(&mut self, block: &str, news: &mut impl FnMut()) {
+    fn process_block(&mut self, block: &str, on_event: &mut impl FnMut()) {
         let field = |name: &str| {
             let mut values = block.lines().filter_map(|line| line.strip_prefix(name));
             let value = values.next();
@@ -91,36 +96,36 @@ impl Follower {
         assert_eq!(value["run_id"].as_str(), Some(self.run.as_str()), "{block}");
         let Some(id) = field("id: ") else {
             assert!(value.get("seq").is_none(), "{block}");
-            self.seen.deltas += u64::from(self.words.hear(&value));
+            self.seen.deltas += u64::from(self.words.process_delta(&value));
             return;
         };
         let next = self.events.len() + 1;
         assert_eq!(id, next.to_string(), "a gap or a repeat in {}: {block}", self.run);
         assert_eq!(value["seq"], next, "{block}");
-        self.seen.foretold += u64::from(self.words.compare(&value));
+        self.seen.compared += u64::from(self.words.compare(&value));
         self.ended = TERMINAL.contains(&value["type"].as_str().unwrap_or_default());
         self.events.push(data.as_bytes().to_vec());
-        news();
+        on_event();
     }
 }
 
 /// The words of answers on their way: by message, part and place of the part, with the attempt that says them.
 #[derive(Default)]
-struct Words {
+struct DeltaTexts {
     /// On any connection, by attempt too. The same place never has two texts.
-    said: BTreeMap<(String, u64, String, u64), Vec<char>>,
+    texts: BTreeMap<(String, u64, String, u64), Vec<char>>,
     /// On this connection: the attempt, and how far its text was told.
-    told: BTreeMap<(String, String, u64), (u64, usize)>,
+    positions: BTreeMap<(String, String, u64), (u64, usize)>,
 }
 
-impl Words {
+impl DeltaTexts {
     /// A reconnect begins with the text so far.
     fn begin(&mut self) {
-        self.told.clear();
+        self.positions.clear();
     }
 
     /// True for a delta.
-    fn hear(&mut self, frame: &Value) -> bool {
+    fn process_delta(&mut self, frame: &Value) -> bool {
         let (kind, payload) = (frame["type"].as_str().unwrap_or_default(), &frame["payload"]);
         let message = payload["message_id"].as_str().unwrap_or_default().to_owned();
         let number = |name: &str| payload[name].as_u64().unwrap_or_else(|| panic!("no {name}: {frame}"));
@@ -128,7 +133,7 @@ impl Words {
             "text.delta" | "reasoning.delta" | "tool.arguments_delta" => {}
             "step.reset" => {
                 let attempt = number("attempt");
-                self.told.retain(|(of, ..), (told, _)| *of != message || *told >= attempt);
+                self.positions.retain(|(of, ..), (told, _)| *of != message || *told >= attempt);
                 return false;
             }
             "tool.log" | "tool.progress" => return false,
@@ -138,12 +143,12 @@ impl Words {
         let text: Vec<char> = payload["text"].as_str().unwrap_or_default().chars().collect();
         let offset = usize::try_from(offset).expect("an offset fits");
         let place = (message.clone(), kind.to_owned(), index);
-        let (told_of, told) = self.told.get(&place).copied().unwrap_or((attempt, 0));
+        let (told_of, told) = self.positions.get(&place).copied().unwrap_or((attempt, 0));
         let from = if told_of == attempt { told } else { 0 };
         assert!(attempt >= told_of, "attempt {told_of} was over: {frame}");
         assert_eq!(offset, from, "on one connection a text goes on where it was: {frame}");
-        self.told.insert(place, (attempt, offset + text.len()));
-        let said = self.said.entry((message, attempt, kind.to_owned(), index)).or_default();
+        self.positions.insert(place, (attempt, offset + text.len()));
+        let said = self.texts.entry((message, attempt, kind.to_owned(), index)).or_default();
         for (at, letter) in text.into_iter().enumerate().map(|(at, letter)| (offset + at, letter)) {
             match said.get(at) {
                 Some(before) => assert_eq!(*before, letter, "another text at {at} of {frame}"),
@@ -161,8 +166,8 @@ impl Words {
         }
         let (id, text) = (message["id"].as_str().unwrap_or_default(), message["content"].as_str());
         let place = (id.to_owned(), "text.delta".to_owned(), 0);
-        let Some((attempt, told)) = self.told.remove(&place) else { return false };
-        let said = &self.said[&(place.0, attempt, place.1, place.2)][..told];
+        let Some((attempt, told)) = self.positions.remove(&place) else { return false };
+        let said = &self.texts[&(place.0, attempt, place.1, place.2)][..told];
         let stored: Vec<char> = text.unwrap_or_default().chars().collect();
         assert!(stored.starts_with(said), "{said:?} was said, but stored is {event}");
         true
@@ -182,11 +187,11 @@ pub(crate) struct EventStream {
 impl EventStream {
     fn open(address: &str, run: &str, behind: usize, bytes_max: u64) -> io::Result<Self> {
         let seen = if behind == 0 { String::new() } else { format!("last-event-id: {behind}\r\n") };
-        Self::ask(address, &format!("/v1/runs/{run}/events"), &seen, bytes_max)
+        Self::request(address, &format!("/v1/runs/{run}/events"), &seen, bytes_max)
     }
 
     /// Breaks off once so many bytes were read.
-    pub(crate) fn ask(address: &str, path: &str, headers: &str, bytes_max: u64) -> io::Result<Self> {
+    pub(crate) fn request(address: &str, path: &str, headers: &str, bytes_max: u64) -> io::Result<Self> {
         let mut stream = TcpStream::connect(address)?;
         stream.set_read_timeout(Some(SILENT_AFTER))?;
         write!(

@@ -5,8 +5,8 @@ use std::process::Command;
 
 use serde_json::json;
 
-use crate::callee::CalledTool;
-use crate::program::{Folder, Said};
+use crate::fake_tool::CalledTool;
+use crate::program::{CommandOutput, Folder};
 use crate::server::{Server, write};
 
 pub(crate) const VARIABLE: &str = "HOLDPOINT_TEST_TOOL_TOKEN";
@@ -117,7 +117,7 @@ fn a_signing_secret_signs_requests_and_a_wrong_one_keeps_a_server_from_starting(
     assert!(asked.body.get("approval").is_none(), "no approver was asked: {}", asked.body);
     let mut wrong = Command::new(env!("CARGO_BIN_EXE_holdpoint"));
     wrong.args(["check"]).current_dir(folder.path()).env(VARIABLE, "t").env(SIGNING_VARIABLE, "not-a-secret");
-    let said = Said::of(&mut wrong);
+    let said = CommandOutput::capture(&mut wrong);
     assert!(said.code == Some(2) && said.err.contains("holds no signing secret"), "{said:?}");
     assert!(!said.err.contains("not-a-secret"), "{said:?}");
 }
@@ -140,7 +140,7 @@ fn a_tool_that_answers_later_is_answered_for() {
 
 /// Two levels deep: what the innermost agent wants to do is held, and decided after a crash.
 #[test]
-fn what_a_delegated_agent_wants_to_do_is_approved_after_a_crash_and_everybody_finishes() {
+fn a_call_of_a_delegated_agent_is_approved_after_a_crash_and_all_runs_finish() {
     let tool = CalledTool::answering(vec![SENT]);
     let folder = configured(&tool);
     let delegate = |to: &str| {

@@ -1,21 +1,22 @@
 //! The program, run as a user runs it: what it prints where, and what it exits with.
 
-mod asking;
-mod asking_approvals;
-mod asking_doors;
-mod asking_runs;
 mod callbacks;
-mod callee;
 mod check;
 mod check_faults;
 mod check_store;
+mod client;
+mod client_approvals;
+mod client_errors;
+mod client_runs;
+mod client_watch;
 mod database;
 mod delegation;
 mod demo;
-mod earlier;
+mod fake_tool;
 mod follower;
 mod http_tools;
 mod memory;
+mod old_stores;
 mod open_mode;
 mod orderly_stop;
 #[path = "../../../stores/tests/postgres/server.rs"]
@@ -34,4 +35,3 @@ mod unread_log;
 mod unreadable;
 mod upkeep;
 mod usage;
-mod watching;

@@ -5,7 +5,7 @@ use std::thread;
 
 use serde_json::{Value, json};
 
-use crate::callee::CalledTool;
+use crate::fake_tool::CalledTool;
 use crate::program::Folder;
 use crate::server::{Server, call, write};
 

@@ -9,8 +9,8 @@ use std::process::Command;
 
 use serde_json::json;
 
-use crate::asking::{Client, Parrot, answer, approval};
-use crate::program::{Folder, Said};
+use crate::client::{CannedServer, Client, answer, approval};
+use crate::program::{CommandOutput, Folder};
 use crate::server::{Server, call, configured};
 
 fn held() -> Folder {
@@ -57,7 +57,7 @@ fn a_token_is_printed_kept_over_restarts_and_needed_to_approve() {
 }
 
 #[test]
-fn a_reload_and_the_commands_use_the_token_that_is_kept() {
+fn a_reload_and_the_commands_use_the_token_file() {
     let (folder, state) = (held(), Folder::new());
     let variables = [("XDG_STATE_HOME", state.path().as_os_str())];
     let mut server = Server::start_with(folder.path(), &["serve"], &variables);
@@ -79,7 +79,7 @@ fn a_reload_and_the_commands_use_the_token_that_is_kept() {
             command.args(["approvals", "approve", &id, "--yes", "--expect-digest", digest]);
             command.envs(variables.iter().copied());
             command.env("HOLDPOINT_URL", format!("http://{host}:{port}"));
-            Said::of(&mut command)
+            CommandOutput::capture(&mut command)
         };
         let elsewhere = Folder::new();
         let lost =
@@ -107,14 +107,14 @@ fn a_reload_and_the_commands_use_the_token_that_is_kept() {
 }
 
 /// One command, without `HOLDPOINT_TOKEN`.
-fn asked(address: &str, state: &Path, arguments: &[&str]) -> Said {
+fn asked(address: &str, state: &Path, arguments: &[&str]) -> CommandOutput {
     let mut command = Command::new(env!("CARGO_BIN_EXE_holdpoint"));
     command.args(arguments).env("HOLDPOINT_URL", format!("http://{address}"));
-    Said::of(command.env_remove("HOLDPOINT_TOKEN").env("XDG_STATE_HOME", state))
+    CommandOutput::capture(command.env_remove("HOLDPOINT_TOKEN").env("XDG_STATE_HOME", state))
 }
 
 #[test]
-fn whatever_listens_on_the_port_is_sent_the_kept_token_with_decisions_only() {
+fn the_token_of_the_token_file_is_sent_only_with_decisions() {
     let state = Folder::new();
     DirBuilder::new().mode(0o700).create(state.path().join("holdpoint")).expect("a folder");
     let token = "0123456789abcdef0123456789abcdef";
@@ -131,8 +131,8 @@ fn whatever_listens_on_the_port_is_sent_the_kept_token_with_decisions_only() {
         (&["approvals", "reject", "apr_0"], true),
         (&["approvals", "answer", "apr_0", "--choice", "retry"], true),
     ] {
-        let parrot = Parrot::saying(vec![answer("401 Unauthorized", refusal)]);
-        let file = token_file(state.path(), &parrot.address);
+        let canned_server = CannedServer::answering(vec![answer("401 Unauthorized", refusal)]);
+        let file = token_file(state.path(), &canned_server.address);
         let mut file = OpenOptions::new()
             .write(true)
             .create(true)
@@ -141,9 +141,9 @@ fn whatever_listens_on_the_port_is_sent_the_kept_token_with_decisions_only() {
             .open(file)
             .expect("a file");
         file.write_all(token.as_bytes()).expect("it is written");
-        let said = asked(&parrot.address, state.path(), arguments);
+        let said = asked(&canned_server.address, state.path(), arguments);
         assert_eq!(said.code, Some(1), "{arguments:?}: {said:?}");
-        assert_eq!(parrot.asked().contains(token), is_sent, "{arguments:?}");
+        assert_eq!(canned_server.next_request().contains(token), is_sent, "{arguments:?}");
     }
 }
 
@@ -170,9 +170,9 @@ fn a_token_that_other_users_could_know_is_refused() {
     let serve = || {
         let mut command = Command::new(env!("CARGO_BIN_EXE_holdpoint"));
         command.current_dir(folder.path()).args(["serve", "--listen", &address, "--json"]);
-        Said::of(command.env(variables[0].0, variables[0].1))
+        CommandOutput::capture(command.env(variables[0].0, variables[0].1))
     };
-    let refused = |said: Said| {
+    let refused = |said: CommandOutput| {
         let error = said.error();
         assert_eq!((said.code, error["code"].as_str()), (Some(1), Some("UNSAFE_TOKEN_FILE")), "{said:?}");
         assert!(!said.err.contains(&token), "it does not repeat the token: {said:?}");
@@ -209,7 +209,7 @@ fn with_keys_there_is_no_token() {
     let state = Folder::new();
     let server =
         Server::start_with(folder.path(), &["serve"], &[("XDG_STATE_HOME", state.path().as_os_str())]);
-    let nobody = Client::of(&server).fails(&["runs", "list"], 1);
+    let nobody = Client::for_server(&server).fails(&["runs", "list"], 1);
     assert!(nobody.starts_with("UNAUTHORIZED: "), "{nobody}");
     server.signal("TERM");
     let (code, said) = server.ended();

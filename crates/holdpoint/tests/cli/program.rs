@@ -73,9 +73,11 @@ impl Folder {
         names
     }
 
-    pub(crate) fn run(&self, arguments: &[&str]) -> Said {
+    pub(crate) fn run(&self, arguments: &[&str]) -> CommandOutput {
         let mut command = Command::new(env!("CARGO_BIN_EXE_holdpoint"));
-        Said::of(command.current_dir(&self.0).args(arguments).env("XDG_STATE_HOME", state_home()))
+        CommandOutput::capture(
+            command.current_dir(&self.0).args(arguments).env("XDG_STATE_HOME", state_home()),
+        )
     }
 }
 
@@ -87,14 +89,14 @@ impl Drop for Folder {
 
 /// What a process said, and how it ended.
 #[derive(Debug)]
-pub(crate) struct Said {
+pub(crate) struct CommandOutput {
     pub(crate) code: Option<i32>,
     pub(crate) out: String,
     pub(crate) err: String,
 }
 
-impl Said {
-    pub(crate) fn of(command: &mut Command) -> Self {
+impl CommandOutput {
+    pub(crate) fn capture(command: &mut Command) -> Self {
         let Output { status, stdout, stderr } = command.output().expect("the program starts");
         let text = |bytes| String::from_utf8(bytes).expect("the program prints text");
         Self { code: status.code(), out: text(stdout), err: text(stderr) }

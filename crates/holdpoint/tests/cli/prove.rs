@@ -3,7 +3,7 @@
 use crate::program::Folder;
 
 #[test]
-fn every_approval_has_one_effect_whatever_is_killed() {
+fn every_approval_has_one_effect_despite_kills() {
     let folder = Folder::new();
     let said = folder.run(&["prove", "--seconds", "3", "--json"]);
     assert_eq!(said.code, Some(0), "{said:?}");
@@ -19,7 +19,7 @@ fn every_approval_has_one_effect_whatever_is_killed() {
 }
 
 #[test]
-fn a_tool_that_lies_about_repeats_is_found_out() {
+fn a_tool_that_wrongly_declares_idempotence_is_detected() {
     let folder = Folder::new();
     let said = folder.run(&["prove", "--seconds", "3", "--lie", "--json"]);
     assert_eq!(said.code, Some(1), "{said:?}");

@@ -9,13 +9,13 @@ use std::process::Command;
 
 use serde_json::json;
 
-use crate::program::{Folder, Said};
+use crate::program::{CommandOutput, Folder};
 
 /// Nobody in particular.
 const NOBODY: u32 = 65_534;
 
 /// Runs the program as somebody who is bound by what a folder allows: the administrator is not.
-fn run_bound(folder: &Folder, programs: &Folder, arguments: &[&str]) -> Said {
+fn run_bound(folder: &Folder, programs: &Folder, arguments: &[&str]) -> CommandOutput {
     let program = programs.path().join("holdpoint");
     if !program.exists() {
         // Others may not look into the folder of the build. Another process copies: a program that this one has open for
@@ -29,7 +29,7 @@ fn run_bound(folder: &Folder, programs: &Folder, arguments: &[&str]) -> Said {
     if fs::metadata(folder.path()).expect("the folder is there").uid() == 0 {
         command.uid(NOBODY).gid(NOBODY);
     }
-    Said::of(&mut command)
+    CommandOutput::capture(&mut command)
 }
 
 fn allow(path: &Path, mode: u32) {
@@ -60,7 +60,7 @@ async fn a_store_in_a_folder_that_cannot_be_written_to_is_read_all_the_same() {
 }
 
 #[tokio::test]
-async fn a_log_that_was_left_behind_where_nothing_can_be_written_is_explained() {
+async fn a_leftover_log_in_a_read_only_folder_is_explained() {
     let (folder, programs, left) = (Folder::new(), Folder::new(), Folder::new());
     allow(programs.path(), 0o755);
     let engine = folder.serve().await;

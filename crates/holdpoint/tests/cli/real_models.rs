@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::callee::{Asked, in_turn, listening};
-use crate::program::{Folder, Said};
+use crate::fake_tool::{ReceivedRequest, accept_connections, in_turn};
+use crate::program::{CommandOutput, Folder};
 use crate::server::{Server, write};
 
 const KEY: &str = "sk-test-0123456789abcdef";
@@ -18,7 +18,7 @@ const VARIABLE: &str = "HOLDPOINT_TEST_KEY";
 
 /// What a provider sees.
 enum Seen {
-    Asked(Asked),
+    Request(ReceivedRequest),
     /// The one who asked has hung up in the middle of the answer.
     Left,
 }
@@ -27,7 +27,7 @@ enum Seen {
 fn provider(answers: Vec<&'static str>) -> (String, Receiver<Seen>) {
     let (sender, seen) = mpsc::channel();
     let mut next = in_turn(answers);
-    let address = listening(move |stream| {
+    let address = accept_connections(move |stream| {
         let (answer, sender) = (next(), sender.clone());
         std::thread::spawn(move || converse(stream, answer, &sender));
     });
@@ -36,8 +36,8 @@ fn provider(answers: Vec<&'static str>) -> (String, Receiver<Seen>) {
 
 /// An answer that ends in the middle of a stream is followed by silence, until the other side hangs up.
 fn converse(mut stream: TcpStream, answer: &str, seen: &mpsc::Sender<Seen>) {
-    let Some(asked) = Asked::read(&stream) else { return };
-    let _ = seen.send(Seen::Asked(asked));
+    let Some(asked) = ReceivedRequest::read(&stream) else { return };
+    let _ = seen.send(Seen::Request(asked));
     let _ = stream.write_all(answer.as_bytes());
     if !answer.ends_with("[DONE]\n\n") && answer.starts_with("HTTP/1.1 200") {
         let _ = stream.read(&mut [0; 16]);
@@ -89,7 +89,7 @@ fn a_model_behind_an_address_answers_and_its_tokens_are_counted() {
     let events = server.get(&format!("/v1/runs/{run}/events")).1.to_string();
     assert!(events.contains("model.retrying") && events.contains("Good morning."), "{events}");
     for _ in 0..2 {
-        let Seen::Asked(Asked { head, body }) = next(&seen) else { panic!("it was asked twice") };
+        let Seen::Request(ReceivedRequest { head, body }) = next(&seen) else { panic!("it was asked twice") };
         assert!(head.starts_with("post /v1/chat/completions http/1.1\r\n"), "{head}");
         assert!(head.contains(&format!("authorization: bearer {KEY}\r\n")), "{head}");
         assert_eq!((&body["model"], &body["temperature"]), (&json!("small"), &json!(0.5)));
@@ -103,7 +103,7 @@ fn an_interrupted_run_leaves_its_provider() {
     let folder = configured(&url);
     let server = started(&folder);
     let run = server.begin("clerk", "Hello");
-    let Seen::Asked(..) = next(&seen) else { panic!("it is asked first") };
+    let Seen::Request(..) = next(&seen) else { panic!("it is asked first") };
 
     let (code, _) = server.post_nothing(&format!("/v1/runs/{run}/interrupt"));
 
@@ -113,7 +113,7 @@ fn an_interrupted_run_leaves_its_provider() {
 }
 
 #[test]
-fn a_key_that_the_provider_echoes_is_shown_to_nobody() {
+fn a_key_that_the_provider_echoes_is_never_shown() {
     let (url, _seen) = provider(vec![WRONG]);
     let folder = configured(&url);
     let server = started(&folder);
@@ -137,7 +137,7 @@ fn a_key_that_is_not_there_keeps_a_server_from_starting_and_check_says_so() {
     let program = |argument: &str, key: Option<&str>| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_holdpoint"));
         command.current_dir(folder.path()).arg(argument).env_remove(VARIABLE);
-        Said::of(command.envs(key.map(|key| (VARIABLE, key))))
+        CommandOutput::capture(command.envs(key.map(|key| (VARIABLE, key))))
     };
     let unset = format!(
         "holdpoint.toml:7: models.main.api_key_env: the environment variable {VARIABLE} is not set; set it to the provider's key\n"
@@ -187,7 +187,7 @@ fn the_next_model_of_an_agent_answers_when_the_first_has_failed_three_times() {
     server.run_with(&run, "completed");
 
     for _ in 0..3 {
-        let Seen::Asked(..) = next(&seen_by_main) else { panic!("it was asked three times") };
+        let Seen::Request(..) = next(&seen_by_main) else { panic!("it was asked three times") };
     }
     assert!(seen_by_main.try_recv().is_err(), "and not once more");
     let (_, listed) = server.get(&format!("/v1/runs/{run}/events"));
@@ -207,19 +207,19 @@ fn answered_by(events: &[Value]) -> Vec<&str> {
 }
 
 #[test]
-fn a_step_that_fell_back_goes_on_with_the_same_model_after_a_kill() {
+fn a_step_that_fell_back_continues_with_the_same_model_after_a_kill() {
     let (main, seen_by_main) = provider(vec![WRONG]);
     let (backup, seen_by_backup) = provider(vec![HALF, HELLO]);
     let folder = with_backup(&main, &backup);
     let server = Server::start(folder.path(), &["serve"]);
     let run = server.begin("clerk", "Hello");
-    let Seen::Asked(..) = next(&seen_by_backup) else { panic!("it is asked after the first model") };
+    let Seen::Request(..) = next(&seen_by_backup) else { panic!("it is asked after the first model") };
     server.kill();
 
     let server = Server::start(folder.path(), &["serve"]);
     server.run_with(&run, "completed");
 
-    let asked = seen_by_backup.try_iter().filter(|seen| matches!(seen, Seen::Asked(..))).count();
+    let asked = seen_by_backup.try_iter().filter(|seen| matches!(seen, Seen::Request(..))).count();
     assert_eq!(asked, 1, "what was lost is asked again, of the one that was at it");
     assert_eq!(seen_by_main.try_iter().count(), 3, "and the first model is not tried from the beginning");
     let (_, listed) = server.get(&format!("/v1/runs/{run}/events"));
@@ -245,7 +245,7 @@ const WRITTEN: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncon
     data: {\"type\":\"message_stop\"}\n\n";
 
 #[test]
-fn a_signed_thought_is_given_back_after_a_kill_and_shown_to_nobody() {
+fn signed_reasoning_is_sent_back_after_a_kill_and_never_shown() {
     let (url, seen) = provider(vec![THOUGHTFUL, WRITTEN]);
     let folder = Folder::new();
     let text = format!(
@@ -268,7 +268,7 @@ fn a_signed_thought_is_given_back_after_a_kill_and_shown_to_nobody() {
     let asked: Vec<Value> = seen
         .try_iter()
         .filter_map(|seen| match seen {
-            Seen::Asked(asked) => Some(asked.body),
+            Seen::Request(asked) => Some(asked.body),
             Seen::Left => None,
         })
         .collect();

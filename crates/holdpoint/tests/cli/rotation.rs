@@ -47,7 +47,7 @@ fn said_nothing() -> Value {
 }
 
 #[test]
-fn keys_are_exchanged_by_a_reload_and_streams_of_the_old_one_end() {
+fn keys_are_rotated_by_a_reload_and_streams_of_the_old_one_end() {
     let folder = configured(&said_nothing());
     write(&folder, "holdpoint.toml", &with_keys(&[("old", OLD)]));
     let mut server = Server::start(folder.path(), &["serve"]);

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::program::{Folder, Said};
+use crate::program::{CommandOutput, Folder};
 use crate::server::{CONFIGURATION, Server, call, configured, write};
 
 /// The token of a key of the tenant acme, and its SHA-256.
@@ -124,16 +124,16 @@ fn ask_with_the_program(server: &Server, run: &str, token: &str, outputs: &mut O
         ] {
             let mut program = Command::new(env!("CARGO_BIN_EXE_holdpoint"));
             program.args(arguments).env("HOLDPOINT_URL", url).env("HOLDPOINT_TOKEN", token);
-            let said = Said::of(&mut program);
+            let said = CommandOutput::capture(&mut program);
             outputs.add("the program that asks", format!("{}{}", said.out, said.err));
-            let said = Said::of(program.arg("--json"));
+            let said = CommandOutput::capture(program.arg("--json"));
             outputs.add("the program that asks", format!("{}{}", said.out, said.err));
         }
     }
 }
 
 #[test]
-fn secrets_stand_where_they_belong_and_nowhere_else() {
+fn secrets_appear_only_where_they_belong() {
     let folder = with_keys();
     let mut outputs = Outputs::default();
     let variables = [("OPENAI_API_KEY", OsStr::new(API_KEY)), ("HOLDPOINT_TOKEN", OsStr::new(TOKEN))];
@@ -231,7 +231,9 @@ fn the_password_of_a_store_that_cannot_be_reached_or_read_is_not_repeated() {
     ] {
         for command in [&["serve", "--log-level", "trace"][..], &["check"], &["size"], &["serve", "--json"]] {
             let mut program = Command::new(env!("CARGO_BIN_EXE_holdpoint"));
-            let said = Said::of(program.current_dir(folder.path()).args(command).args(["--store", &address]));
+            let said = CommandOutput::capture(
+                program.current_dir(folder.path()).args(command).args(["--store", &address]),
+            );
             assert_ne!(said.code, Some(0), "{address}: {said:?}");
             assert!(!said.err.contains(PASSWORD) && !said.out.contains(PASSWORD), "{address}: {said:?}");
         }

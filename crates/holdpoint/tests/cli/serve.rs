@@ -4,7 +4,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::program::{Folder, Said};
+use crate::program::{CommandOutput, Folder};
 use crate::server::{CONFIGURATION, Server, call, configured, write};
 
 const SERVE: [&str; 1] = ["serve"];
@@ -103,7 +103,7 @@ fn d41_killed_and_restarted_it_has_the_same_events_and_approvals_and_they_work()
 }
 
 #[test]
-fn client_and_external_tools_wait_for_whoever_performs_them() {
+fn client_and_external_tools_wait_for_their_result() {
     let folder = configured(&asks_for("pick", json!({})));
     let server = Server::start(folder.path(), &SERVE);
     let run = server.begin("clerk", "Which colour?");
@@ -228,7 +228,7 @@ fn rules_are_checked_against_schemas_at_the_start_and_when_the_file_is_read_agai
     let (can_leave_out, rule) = ("the model can leave \"to\" out", "agents.clerk.rules[0].when.to: ");
     let mut server = Server::start(folder.path(), &SERVE);
     assert!(
-        server.said().iter().any(|line| line.contains("WARN") && line.contains(rule)),
+        server.log_lines().iter().any(|line| line.contains("WARN") && line.contains(rule)),
         "it warns at the start"
     );
     write_rule("write_file", "path = { lt = 5 }");
@@ -305,7 +305,7 @@ fn with_keys_it_listens_to_others_and_the_token_is_in_no_log() {
 }
 
 #[test]
-fn where_it_listens_is_said_whatever_the_log_is_like() {
+fn the_listen_address_is_printed_with_every_log_format_and_level() {
     let folder = configured(&two_files());
     for form in ["text", "json"] {
         for level in ["error", "info"] {
@@ -354,7 +354,8 @@ fn a_password_of_a_store_is_not_repeated() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_holdpoint"));
     command.current_dir(folder.path());
     // Nobody listens on port 1.
-    let said = Said::of(command.args(["serve", "--store", "postgres://ann:sesame@127.0.0.1:1/runs"]));
+    let said =
+        CommandOutput::capture(command.args(["serve", "--store", "postgres://ann:sesame@127.0.0.1:1/runs"]));
     assert_eq!(said.code, Some(1), "{said:?}");
     assert!(said.err.contains("next: ") && !said.err.contains("sesame"), "{said:?}");
 }

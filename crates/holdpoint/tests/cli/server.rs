@@ -23,7 +23,7 @@ pub(crate) struct Server {
     out: Lines,
     err: Lines,
     /// What it has said on standard error so far.
-    said: Vec<String>,
+    log_lines: Vec<String>,
 }
 
 impl Drop for Server {
@@ -49,7 +49,7 @@ impl Server {
             command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program starts");
         let out = lines(child.stdout.take().expect("it has a standard output"));
         let err = lines(child.stderr.take().expect("it has a standard error"));
-        let mut server = Self { child, address: String::new(), out, err, said: Vec::new() };
+        let mut server = Self { child, address: String::new(), out, err, log_lines: Vec::new() };
         let line = server.wait_for("listening on http://");
         let (_, address) = line.split_once("listening on http://").expect("that was waited for");
         server.address = address.chars().take_while(|c| !matches!(c, '"' | ' ')).collect();
@@ -61,9 +61,9 @@ impl Server {
     pub(crate) fn wait_for(&mut self, text: &str) -> String {
         loop {
             let Ok(line) = self.err.recv_timeout(STUCK_AFTER) else {
-                panic!("it never said {text:?}: {:?} {:#?}", self.child.try_wait(), self.said)
+                panic!("it never said {text:?}: {:?} {:#?}", self.child.try_wait(), self.log_lines)
             };
-            self.said.push(line.clone());
+            self.log_lines.push(line.clone());
             if line.contains(text) {
                 return line;
             }
@@ -71,8 +71,8 @@ impl Server {
     }
 
     /// On standard error, up to the line that was waited for last.
-    pub(crate) fn said(&self) -> &[String] {
-        &self.said
+    pub(crate) fn log_lines(&self) -> &[String] {
+        &self.log_lines
     }
 
     /// The next line on standard output.
@@ -108,11 +108,11 @@ impl Server {
         let until = Instant::now() + STUCK_AFTER;
         // The pipe closes when the process ends.
         while let Ok(line) = self.err.recv_timeout(until.saturating_duration_since(Instant::now())) {
-            self.said.push(line);
+            self.log_lines.push(line);
         }
-        assert!(Instant::now() < until, "it does not end: {:#?}", self.said);
+        assert!(Instant::now() < until, "it does not end: {:#?}", self.log_lines);
         let status = self.child.wait().expect("it can be waited for");
-        (status.code(), std::mem::take(&mut self.said))
+        (status.code(), std::mem::take(&mut self.log_lines))
     }
 
     /// With SIGKILL.

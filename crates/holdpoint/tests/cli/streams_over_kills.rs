@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::follower::{EventStream, Follower, Over, Seen};
+use crate::follower::{ConnectionEnd, EventStream, Follower, FollowerStats};
 use crate::program::Folder;
 use crate::server::{Server, open_bearer, try_call, write};
 use chance::Chance;
@@ -28,7 +28,7 @@ const EVENTS_BETWEEN_KILLS: std::ops::Range<u64> = 500..1_500;
 const STUCK_AFTER: Duration = Duration::from_secs(200);
 
 #[test]
-fn d32_d35_whoever_reconnects_has_the_log_whatever_breaks_off() {
+fn d32_d35_a_client_that_reconnects_has_the_whole_log() {
     assert_eq!(FOLLOWERS, 200);
     let folder = folder();
     let world = World::default();
@@ -37,13 +37,13 @@ fn d32_d35_whoever_reconnects_has_the_log_whatever_breaks_off() {
         // The server goes first, and with it the stream of whoever answers.
         let _end = End { world: &world, always: true };
         let mut server = Server::start(folder.path(), &["serve"]);
-        world.is_found_at(server.address(), KILLS == 0);
-        scope.spawn(|| answer_people(&world));
+        world.server_started(server.address(), KILLS == 0);
+        scope.spawn(|| answer_approvals(&world));
         let mut clients = Vec::new();
         let mut follow = |server: &Server, count: u64| {
             for _ in 0..count {
                 let run = server
-                    .begin("clerk", SAYINGS[clients.len() / FOLLOWERS_PER_RUN as usize % SAYINGS.len()]);
+                    .begin("clerk", MESSAGES[clients.len() / FOLLOWERS_PER_RUN as usize % MESSAGES.len()]);
                 for _ in 0..FOLLOWERS_PER_RUN {
                     let (run, world, seed) = (run.clone(), &world, clients.len() as u64);
                     clients.push(scope.spawn(move || follow(world, &run, &mut Chance::from_seed(seed))));
@@ -55,11 +55,11 @@ fn d32_d35_whoever_reconnects_has_the_log_whatever_breaks_off() {
         for kill in 1..=KILLS {
             heard += EVENTS_BETWEEN_KILLS.start
                 + chance.below(EVENTS_BETWEEN_KILLS.end - EVENTS_BETWEEN_KILLS.start);
-            world.wait_until(|state| state.heard >= heard);
-            world.is_lost();
+            world.wait_until(|state| state.event_count >= heard);
+            world.server_lost();
             server.kill();
             server = Server::start(folder.path(), &["serve"]);
-            world.is_found_at(server.address(), kill == KILLS);
+            world.server_started(server.address(), kill == KILLS);
             follow(&server, RUNS_LATER);
         }
         let followers: Vec<Follower> =
@@ -92,12 +92,12 @@ fn judge(server: &Server, followers: &[Follower]) {
 
 /// A check of streams that never broke off, or of runs that nothing happened to, would show nothing.
 fn judge_what_happened(followers: &[Follower]) {
-    let mut all = Seen::default();
+    let mut all = FollowerStats::default();
     for follower in followers {
         all.connections += follower.seen.connections;
         all.torn += follower.seen.torn;
         all.deltas += follower.seen.deltas;
-        all.foretold += follower.seen.foretold;
+        all.compared += follower.seen.compared;
     }
     let mut kinds: BTreeMap<String, u64> = BTreeMap::new();
     for event in followers.iter().step_by(FOLLOWERS_PER_RUN as usize).flat_map(|follower| &follower.events) {
@@ -106,7 +106,7 @@ fn judge_what_happened(followers: &[Follower]) {
     }
     println!("{all:?} {kinds:?}");
     assert!(all.connections > 5 * FOLLOWERS && all.torn > FOLLOWERS, "{all:?}");
-    assert!(all.deltas > 10 * FOLLOWERS && all.foretold > FOLLOWERS, "{all:?}");
+    assert!(all.deltas > 10 * FOLLOWERS && all.compared > FOLLOWERS, "{all:?}");
     let count = |kind: &str| kinds.get(kind).copied().unwrap_or_default();
     assert!(count("run.recovered") > RUNS_AT_FIRST, "{kinds:?}");
     assert!(count("tool.approved") > RUNS_AT_FIRST && count("tool.suspended") > 0, "{kinds:?}");
@@ -116,10 +116,10 @@ fn judge_what_happened(followers: &[Follower]) {
 /// Follows a run to its end, over connections that this client leaves after a number of bytes, or the server's end.
 fn follow(world: &World, run: &str, chance: &mut Chance) -> Follower {
     let _end = End { world, always: false };
-    let mut follower = Follower::of(run);
+    let mut follower = Follower::new(run);
     // Some come when the run has begun long ago.
     let begins_at = if chance.one_in(2) { 0 } else { chance.below(EVENTS_BETWEEN_KILLS.start) };
-    world.wait_until(|state| state.heard >= begins_at);
+    world.wait_until(|state| state.event_count >= begins_at);
     loop {
         let address = world.address();
         // Some connections end within the head of the answer, most within a few events, some not at all.
@@ -128,17 +128,17 @@ fn follow(world: &World, run: &str, chance: &mut Chance) -> Follower {
             1 => u64::MAX,
             _ => 400 + chance.below(8_000),
         };
-        if follower.connect(&address, bytes_max, || world.hear()) == Over::Ended {
+        if follower.connect(&address, bytes_max, || world.count_event()) == ConnectionEnd::Ended {
             return follower;
         }
     }
 }
 
 /// Answers whatever waits for a person, as the stream of approvals tells it.
-fn answer_people(world: &World) {
+fn answer_approvals(world: &World) {
     let _end = End { world, always: false };
     while let Some(address) = world.next_address() {
-        let Ok(mut stream) = EventStream::ask(&address, "/v1/approvals/stream", "", u64::MAX) else {
+        let Ok(mut stream) = EventStream::request(&address, "/v1/approvals/stream", "", u64::MAX) else {
             continue;
         };
         assert_eq!(stream.status, 200, "the stream of approvals");
@@ -185,24 +185,24 @@ struct State {
     /// Nobody kills this process.
     is_last: bool,
     /// Stored events that clients were told for the first time.
-    heard: u64,
+    event_count: u64,
     over: bool,
 }
 
 impl World {
-    fn is_found_at(&self, address: &str, is_last: bool) {
+    fn server_started(&self, address: &str, is_last: bool) {
         self.change(|state| {
             state.address = Some(address.to_owned());
             state.is_last = is_last;
         });
     }
 
-    fn is_lost(&self) {
+    fn server_lost(&self) {
         self.change(|state| state.address = None);
     }
 
-    fn hear(&self) {
-        self.change(|state| state.heard += 1);
+    fn count_event(&self) {
+        self.change(|state| state.event_count += 1);
     }
 
     fn is_last(&self) -> bool {
@@ -220,17 +220,17 @@ impl World {
     }
 
     #[track_caller]
-    fn wait_until(&self, so: impl Fn(&State) -> bool) {
-        assert!(!self.wait(so).over, "somebody failed, so nothing goes on");
+    fn wait_until(&self, condition: impl Fn(&State) -> bool) {
+        assert!(!self.wait(condition).over, "somebody failed, so nothing goes on");
     }
 
     /// Until it is so, or everything is over.
-    fn wait(&self, so: impl Fn(&State) -> bool) -> MutexGuard<'_, State> {
+    fn wait(&self, condition: impl Fn(&State) -> bool) -> MutexGuard<'_, State> {
         let until = Instant::now() + STUCK_AFTER;
         let mut state = self.state();
-        while !so(&state) && !state.over {
+        while !condition(&state) && !state.over {
             let left = until.saturating_duration_since(Instant::now());
-            assert!(!left.is_zero(), "nothing happens any more: {} events were heard", state.heard);
+            assert!(!left.is_zero(), "nothing happens any more: {} events were heard", state.event_count);
             state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
         state
@@ -283,7 +283,7 @@ fn log(server: &Server, run: &str) -> Vec<Vec<u8>> {
     }
 }
 
-const SAYINGS: [&str; 4] = ["Count.", "Write files.", "Write late.", "Ask me."];
+const MESSAGES: [&str; 4] = ["Count.", "Write files.", "Write late.", "Ask me."];
 
 /// The agent talks, so that there is something to break off, and does what survives a kill in different ways: calls
 /// that may be repeated, calls that may not, and questions.

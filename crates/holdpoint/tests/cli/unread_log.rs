@@ -122,7 +122,7 @@ fn a_log_that_is_not_read_stops_no_request_and_the_loss_is_counted_and_reported(
 }
 
 #[test]
-fn a_server_whose_log_is_not_read_stops_when_it_is_told_to() {
+fn a_server_whose_log_is_not_read_stops_on_a_signal() {
     let folder = configured(&json!({"rules": [{"when": ".*", "replies": [{"text": "Done."}]}]}));
     let mut server = Unread::start(&folder);
     server.flood();

@@ -215,7 +215,7 @@ fn script() -> Value {
 }
 
 /// The runs that the story is about.
-struct Story {
+struct StoredRuns {
     victim: String,
     /// Of the call that holds the victim.
     held: Value,
@@ -240,7 +240,7 @@ fn approve(server: &Server, run: &str) {
 }
 
 /// A thread with a run that has ended, one that is held and one in line, and another thread with a held run.
-fn begun(server: &Server) -> Story {
+fn begun(server: &Server) -> StoredRuns {
     for (id, metadata) in [("victim", json!({"a": 1})), ("other", json!({"b": 2}))] {
         let (code, thread) = server.post("/v1/threads", &json!({"id": id, "metadata": metadata}));
         assert_eq!(code, 201, "{thread}");
@@ -256,7 +256,7 @@ fn begun(server: &Server) -> Story {
     let behind = post(server, "victim", &json!({"agent": "clerk", "text": "next", "on_busy": "enqueue"}));
     let other = post(server, "other", &json!({"agent": "clerk", "text": "hold"}));
     server.run_with(&other, "waiting_approval");
-    Story { victim, held, behind, other }
+    StoredRuns { victim, held, behind, other }
 }
 
 fn read(server: &Server, path: &str, case: &Case) -> Value {
@@ -266,13 +266,13 @@ fn read(server: &Server, path: &str, case: &Case) -> Value {
 }
 
 /// Whatever has an id, by this one.
-fn of<'v>(list: &'v Value, key: &str, id: &str) -> &'v Value {
+fn find<'v>(list: &'v Value, key: &str, id: &str) -> &'v Value {
     let found = list.as_array().and_then(|list| list.iter().find(|one| one[key] == id));
     found.unwrap_or_else(|| panic!("{id} is not in {list}"))
 }
 
 /// Every list is whole, and the victim says that it is unreadable where it is, and nowhere else.
-fn lists_are_whole(server: &Server, story: &Story, case: &Case) {
+fn lists_are_whole(server: &Server, story: &StoredRuns, case: &Case) {
     let (victim, other) = (&story.victim, &story.other);
     let threads = read(server, "/v1/threads", case);
     let runs = read(server, "/v1/runs", case);
@@ -303,8 +303,8 @@ fn lists_are_whole(server: &Server, story: &Story, case: &Case) {
         )
     });
     let says_so = [
-        ("thread", is(of(&threads["threads"], "id", "victim"))),
-        ("run", is(of(&runs["runs"], "id", victim))),
+        ("thread", is(find(&threads["threads"], "id", "victim"))),
+        ("run", is(find(&runs["runs"], "id", victim))),
         ("approval", is(&approval)),
         ("messages", any(&messages["messages"])),
         ("events", any(&events["events"])),
@@ -315,13 +315,13 @@ fn lists_are_whole(server: &Server, story: &Story, case: &Case) {
     let says_so: Vec<&str> = says_so.iter().filter(|(_, is)| *is).map(|(what, _)| *what).collect();
     assert_eq!(says_so, case.says_so, "{} {}", case.column, case.sql);
     assert_eq!(approval["run_id"], **victim);
-    assert_eq!(of(&runs["runs"], "id", victim)["status"], "waiting_approval");
-    assert!(!is(of(&threads["threads"], "id", "other")) && !is(of(&runs["runs"], "id", other)));
-    let held = of(&pending["approvals"], "run_id", other);
+    assert_eq!(find(&runs["runs"], "id", victim)["status"], "waiting_approval");
+    assert!(!is(find(&threads["threads"], "id", "other")) && !is(find(&runs["runs"], "id", other)));
+    let held = find(&pending["approvals"], "run_id", other);
     assert!(!is(held) && held["arguments"]["path"] == "note.txt", "{held}");
     assert!(["200", "500"].contains(&&*server.get(&format!("/v1/runs/{victim}/transcript")).0.to_string()));
     assert!(server.text("/metrics").contains("holdpoint_"), "{}", case.column);
-    let told = approvals_told(server);
+    let told = approvals_stream_text(server);
     assert!(told.contains(&**other), "{}: {told}", case.column);
 }
 
@@ -335,7 +335,7 @@ fn held_approval(server: &Server, run: &str) -> Value {
 }
 
 /// The stream of approvals up to and with the one of the other run, which was held last.
-fn approvals_told(server: &Server) -> String {
+fn approvals_stream_text(server: &Server) -> String {
     let mut stream = TcpStream::connect(server.address()).expect("the server is there");
     stream.set_read_timeout(Some(STUCK_AFTER)).expect("it has a time");
     let bearer = open_bearer(server.address()).expect("it has a token");
@@ -375,7 +375,7 @@ fn interrupt(server: &Server, run: &str, case: &Case) {
     assert!(matches!(code, 200 | 202), "{}: {code} {said}", case.column);
 }
 
-fn upkeep_goes_on(store: &Store, story: &Story, case: &Case) {
+fn upkeep_works(store: &Store, story: &StoredRuns, case: &Case) {
     let (folder, url) = (store.folder(), store.url());
     let said = folder.run(&["doctor", "--store", &url, "--json"]);
     let report = said.json();
@@ -394,7 +394,7 @@ fn upkeep_goes_on(store: &Store, story: &Story, case: &Case) {
 }
 
 /// A run that has ended says so, whether its state can be decoded or not.
-fn decisions_are_refused(server: &Server, Story { victim: run, held, .. }: &Story, case: &Case) {
+fn decisions_are_refused(server: &Server, StoredRuns { victim: run, held, .. }: &StoredRuns, case: &Case) {
     let bearer = open_bearer(server.address()).expect("it has a token");
     let headers = [("authorization", bearer.as_str()), ("content-type", "application/json")];
     let post = |path: &str, body: &Value| call(server.address(), "POST", path, &headers, &body.to_string());
@@ -408,13 +408,13 @@ fn decisions_are_refused(server: &Server, Story { victim: run, held, .. }: &Stor
     }
 }
 
-fn tell(store: &Store, case: &Case) {
+fn run_case(store: &Store, case: &Case) {
     let server = store.start();
     let story = begun(&server);
     store.knows_every_column();
     server.kill();
     store.plant(case.sql, &story.victim);
-    upkeep_goes_on(store, &story, case);
+    upkeep_works(store, &story, case);
     let server = store.start();
     lists_are_whole(&server, &story, case);
     // Others go on.
@@ -461,7 +461,7 @@ fn every_encoded_column_has_a_case() {
 #[test]
 fn a_row_of_a_file_that_cannot_be_decoded_hides_nothing_and_its_run_can_be_ended() {
     for case in &CASES {
-        tell(&Store::File(configured(&script())), case);
+        run_case(&Store::File(configured(&script())), case);
     }
 }
 
@@ -470,7 +470,7 @@ fn a_row_of_a_database_that_cannot_be_decoded_hides_nothing_and_its_run_can_be_e
     let mut database = Database::start();
     for case in &CASES {
         let store = Store::Database(configured(&script()), database);
-        tell(&store, case);
+        run_case(&store, case);
         let Store::Database(_, used) = store else { panic!("it is a database") };
         used.say("DROP SCHEMA holdpoint CASCADE");
         database = used;

@@ -51,7 +51,7 @@ async fn a_damaged_store_is_found_to_be_damaged() {
 }
 
 #[tokio::test]
-async fn everything_that_only_reads_works_beside_a_server() {
+async fn read_only_commands_work_while_a_server_runs() {
     let folder = Folder::new();
     let engine = folder.serve().await;
     assert_eq!(folder.run(&["doctor", "--json"]).json()["healthy"], json!(true));
@@ -112,7 +112,7 @@ async fn what_ended_is_pruned_and_what_is_held_stays() {
 }
 
 #[tokio::test]
-async fn the_size_is_told_by_run_step_and_table() {
+async fn the_size_is_reported_by_run_step_and_table() {
     let folder = Folder::with_a_store().await;
     let size = folder.run(&["size", "--json"]).json();
     let number = |name: &str| size[name].as_u64().unwrap_or_else(|| panic!("{name} is no number: {size}"));

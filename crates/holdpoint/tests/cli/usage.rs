@@ -86,7 +86,7 @@ fn a_store_that_is_not_there_exits_with_2_and_is_not_made() {
 }
 
 #[test]
-fn a_file_that_is_no_store_is_said_to_be_none() {
+fn a_file_that_is_no_store_is_reported() {
     let folder = Folder::new();
     std::fs::write(
         folder.store(),
@@ -116,7 +116,7 @@ fn a_file_that_is_no_store_is_said_to_be_none() {
 }
 
 #[test]
-fn a_folder_that_does_not_exist_is_said_to_be_missing() {
+fn a_missing_folder_is_reported() {
     let folder = Folder::new();
     std::fs::write(folder.path().join("holdpoint.toml"), "[store]\nurl = \"sqlite:none/runs.db\"\n")
         .expect("it is written");
@@ -127,7 +127,7 @@ fn a_folder_that_does_not_exist_is_said_to_be_missing() {
 }
 
 #[tokio::test]
-async fn a_file_of_another_program_is_said_to_be_no_store_and_is_left_alone() {
+async fn a_file_of_another_program_is_reported_as_no_store_and_not_changed() {
     let folder = Folder::with_a_store().await;
     std::fs::remove_file(folder.path().join("holdpoint.db.lock")).expect("the lock file is there");
     let mut bytes = std::fs::read(folder.store()).expect("the store can be read");
@@ -155,7 +155,7 @@ async fn a_file_of_another_program_is_said_to_be_no_store_and_is_left_alone() {
 }
 
 #[test]
-fn a_wrong_command_line_is_told_as_json_where_that_was_asked_for() {
+fn a_wrong_command_line_is_reported_as_json_if_requested() {
     let folder = Folder::new();
     let wrong: [(&[&str], &str); 4] = [
         (&["--json"], "subcommand"),
@@ -178,7 +178,7 @@ fn a_wrong_command_line_is_told_as_json_where_that_was_asked_for() {
 }
 
 #[tokio::test]
-async fn a_program_that_nobody_listens_to_does_its_work() {
+async fn a_command_whose_output_is_not_read_does_its_work() {
     let folder = Folder::with_a_store().await;
     for (arguments, code) in [(["prune", "--older-than", "0s"], 0), (["backup", "no/copy.db", "--json"], 1)] {
         let (reader, writer) = std::io::pipe().expect("a pipe can be made");

@@ -23,7 +23,7 @@ pub(crate) enum Does {
 }
 
 impl Does {
-    fn of(info: &str) -> Option<Self> {
+    fn from_info(info: &str) -> Option<Self> {
         let words: Vec<&str> = info.split_whitespace().collect();
         Some(match words.as_slice() {
             ["sh"] => Self::Run { in_the_tree: false },
@@ -49,7 +49,7 @@ pub(crate) fn blocks(page: &str, text: &str) -> Result<Vec<Block>, String> {
         match (line.trim_start().strip_prefix("```"), &mut open) {
             (Some(_), Some(_)) => blocks.extend(open.take()),
             (Some(info), None) => {
-                let does = Does::of(info).ok_or_else(|| {
+                let does = Does::from_info(info).ok_or_else(|| {
                     format!(
                         "{page}:{number}: nobody knows what a block `{info}` is for; see tests/pages/main.rs"
                     )
@@ -70,7 +70,7 @@ pub(crate) fn blocks(page: &str, text: &str) -> Result<Vec<Block>, String> {
 }
 
 #[test]
-fn a_block_that_says_nothing_about_itself_is_refused() {
+fn a_block_without_a_purpose_is_refused() {
     for bad in [
         "```\na\n```\n",
         "```yaml\na\n```\n",

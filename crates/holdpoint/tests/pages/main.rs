@@ -46,7 +46,7 @@ fn follow_with(page: &str, commands_min: usize, programs: &[(&str, PathBuf)]) {
     let text = std::fs::read_to_string(root().join(page)).expect("the page is there");
     let blocks = blocks(page, &text).unwrap_or_else(|why| panic!("{why}"));
     let mut reader = Reader::new(page);
-    programs.iter().for_each(|(name, program)| reader.bring(name, program));
+    programs.iter().for_each(|(name, program)| reader.install(name, program));
     let mut commands = 0;
     for block in &blocks {
         commands += usize::from(matches!(block.does, Does::Run { .. } | Does::Serve));
@@ -138,7 +138,7 @@ fn operations() {
 
 /// Also where nothing is run: a block that says nothing about itself is not looked at by anybody.
 #[test]
-fn every_block_of_every_page_says_what_it_is() {
+fn every_block_of_every_page_declares_its_purpose() {
     let mut pages = vec!["README.md".to_owned()];
     let mut folders = vec![PathBuf::from("docs")];
     while let Some(folder) = folders.pop() {

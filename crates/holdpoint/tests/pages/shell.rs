@@ -129,7 +129,7 @@ impl Reader {
     }
 
     /// From here on this program has this name.
-    pub(crate) fn bring(&self, name: &str, program: &Path) {
+    pub(crate) fn install(&self, name: &str, program: &Path) {
         std::os::unix::fs::symlink(program, self.folder.join("bin").join(name)).expect("it can be linked");
     }
 

@@ -3,51 +3,51 @@
 use engine::model::{AssistantCall, ModelFailure, ModelMessage};
 use serde_json::{Map, Value, json};
 
-use super::content::{Media, Part, Source, parts, plain_text};
-use super::dialect::{Ask, Hearing, corrupt, count, object, said};
-use super::failure::told_in_stream;
-use super::growing::{Finish, Growing};
+use super::answer_builder::{AnswerBuilder, FinishReason};
+use super::content::{ContentPart, Media, Source, parts, plain_text};
+use super::dialect::{RequestContext, StreamDecoder, corrupt, count, nonempty_text, object};
+use super::failure::from_stream_error;
 use super::naming::arguments;
 
-pub(super) fn body(ask: &Ask<'_>) -> Map<String, Value> {
-    let instructions = Some(&ask.request.instructions).filter(|text| !text.is_empty());
+pub(super) fn body(context: &RequestContext<'_>) -> Map<String, Value> {
+    let instructions = Some(&context.request.instructions).filter(|text| !text.is_empty());
     let system = instructions.map(|text| json!({"role": "system", "content": **text}));
     let messages: Vec<Value> = system
         .into_iter()
-        .chain(ask.request.messages.iter().filter_map(|message| sent(ask, message)))
+        .chain(context.request.messages.iter().filter_map(|message| encode_message(context, message)))
         .collect();
-    let mut body = ask.params();
+    let mut body = context.params();
     body.extend(object([
-        ("model", json!(ask.model)),
+        ("model", json!(context.model)),
         ("messages", json!(messages)),
         ("stream", json!(true)),
         ("stream_options", json!({"include_usage": true})),
     ]));
-    if !ask.request.tools.is_empty() {
-        body.insert("tools".to_owned(), tools(ask));
+    if !context.request.tools.is_empty() {
+        body.insert("tools".to_owned(), tools(context));
     }
     body
 }
 
-pub(super) fn tools(ask: &Ask<'_>) -> Value {
+pub(super) fn tools(context: &RequestContext<'_>) -> Value {
     let tool = |tool: &engine::tool::ToolDefinition| {
         json!({"type": "function", "function": {
-            "name": ask.names.sent(tool.name.as_str()),
+            "name": context.names.to_provider(tool.name.as_str()),
             "description": tool.description,
             "parameters": *tool.parameters,
         }})
     };
-    ask.request.tools.iter().map(|definition| tool(definition)).collect()
+    context.request.tools.iter().map(|definition| tool(definition)).collect()
 }
 
-fn sent(ask: &Ask<'_>, message: &ModelMessage) -> Option<Value> {
+fn encode_message(context: &RequestContext<'_>, message: &ModelMessage) -> Option<Value> {
     Some(match message {
         ModelMessage::User { content, .. } => json!({"role": "user", "content": user_content(content)}),
         ModelMessage::Note { text, .. } | ModelMessage::Notice { text } => {
             json!({"role": "user", "content": text})
         }
         ModelMessage::Tool { call, text } => {
-            json!({"role": "tool", "tool_call_id": ask.ids.sent(call.as_str()), "content": text})
+            json!({"role": "tool", "tool_call_id": context.ids.to_provider(call.as_str()), "content": text})
         }
         ModelMessage::Assistant { text, calls, .. } if calls.is_empty() => {
             // An answer of which a hook dropped everything; an empty one is refused by some.
@@ -58,15 +58,15 @@ fn sent(ask: &Ask<'_>, message: &ModelMessage) -> Option<Value> {
         }
         ModelMessage::Assistant { text, calls, .. } => {
             let content = if text.is_empty() { Value::Null } else { json!(text) };
-            let calls: Vec<Value> = calls.iter().map(|call| sent_call(ask, call)).collect();
+            let calls: Vec<Value> = calls.iter().map(|call| encode_call(context, call)).collect();
             json!({"role": "assistant", "content": content, "tool_calls": calls})
         }
     })
 }
 
-fn sent_call(ask: &Ask<'_>, call: &AssistantCall) -> Value {
-    json!({"id": ask.ids.sent(call.id.as_str()), "type": "function", "function": {
-        "name": ask.names.sent(call.tool.as_str()),
+fn encode_call(context: &RequestContext<'_>, call: &AssistantCall) -> Value {
+    json!({"id": context.ids.to_provider(call.id.as_str()), "type": "function", "function": {
+        "name": context.names.to_provider(call.tool.as_str()),
         "arguments": arguments(call).to_string(),
     }})
 }
@@ -80,8 +80,8 @@ fn user_content(content: &Value) -> Value {
     parts
         .iter()
         .map(|part| match part {
-            Part::Text(text) => json!({"type": "text", "text": text}),
-            Part::Media(media) => media_part(media),
+            ContentPart::Text(text) => json!({"type": "text", "text": text}),
+            ContentPart::Media(media) => media_part(media),
         })
         .collect()
 }
@@ -105,15 +105,15 @@ fn media_part(media: &Media<'_>) -> Value {
 
 /// Hears chunks: each adds to the one choice that was asked for.
 #[derive(Default)]
-pub(super) struct ChatHearing {
+pub(super) struct ChatDecoder {
     /// The call that was spoken of last.
     last: Option<u16>,
 }
 
-impl Hearing for ChatHearing {
-    fn hear(&mut self, chunk: &Value, answer: &mut Growing) -> Result<(), ModelFailure> {
+impl StreamDecoder for ChatDecoder {
+    fn decode(&mut self, chunk: &Value, answer: &mut AnswerBuilder) -> Result<(), ModelFailure> {
         if chunk.get("error").is_some_and(|error| !error.is_null()) {
-            return Err(told_in_stream(chunk));
+            return Err(from_stream_error(chunk));
         }
         if !chunk.is_object() {
             return Err(corrupt("a message that is no object"));
@@ -125,57 +125,68 @@ impl Hearing for ChatHearing {
         // The chunk that carries the usage has no choice.
         let Some(choice) = chunk.get("choices").and_then(|choices| choices.get(0)) else { return Ok(()) };
         if let Some(delta) = choice.get("delta").or_else(|| choice.get("message")) {
-            self.hear_delta(delta, answer)?;
+            self.decode_delta(delta, answer)?;
         }
-        if let Some(reason) = said(choice, "finish_reason") {
+        if let Some(reason) = nonempty_text(choice, "finish_reason") {
             answer.finish = Some(match reason {
-                "length" => Finish::CutOff,
-                "content_filter" => Finish::Filtered,
-                "error" => return Err(told_in_stream(choice)),
+                "length" => FinishReason::CutOff,
+                "content_filter" => FinishReason::Filtered,
+                "error" => return Err(from_stream_error(choice)),
                 // `stop`, `tool_calls`, and what other servers call these.
-                _ => Finish::Answered,
+                _ => FinishReason::Answered,
             });
         }
         Ok(())
     }
 }
 
-impl ChatHearing {
-    fn hear_delta(&mut self, delta: &Value, answer: &mut Growing) -> Result<(), ModelFailure> {
+impl ChatDecoder {
+    fn decode_delta(&mut self, delta: &Value, answer: &mut AnswerBuilder) -> Result<(), ModelFailure> {
         // Two names of the same thing, which some servers send both.
-        if let Some(thought) = said(delta, "reasoning_content").or_else(|| said(delta, "reasoning")) {
-            answer.think(thought)?;
+        if let Some(thought) =
+            nonempty_text(delta, "reasoning_content").or_else(|| nonempty_text(delta, "reasoning"))
+        {
+            answer.add_reasoning(thought)?;
         }
-        for text in [said(delta, "content"), said(delta, "refusal")].into_iter().flatten() {
-            answer.say(text)?;
+        for text in [nonempty_text(delta, "content"), nonempty_text(delta, "refusal")].into_iter().flatten() {
+            answer.add_text(text)?;
         }
         for part in delta.get("content").and_then(Value::as_array).into_iter().flatten() {
-            if let Some(text) = said(part, "text") {
-                answer.say(text)?;
+            if let Some(text) = nonempty_text(part, "text") {
+                answer.add_text(text)?;
             }
         }
         for piece in delta.get("tool_calls").and_then(Value::as_array).into_iter().flatten() {
-            self.hear_call(piece, answer)?;
+            self.decode_call(piece, answer)?;
         }
         Ok(())
     }
 
-    fn hear_call(&mut self, piece: &Value, answer: &mut Growing) -> Result<(), ModelFailure> {
+    fn decode_call(&mut self, piece: &Value, answer: &mut AnswerBuilder) -> Result<(), ModelFailure> {
         let function = piece.get("function").unwrap_or(&Value::Null);
-        let (id, name) = (said(piece, "id").unwrap_or_default(), said(function, "name").unwrap_or_default());
-        let place = self.place(piece, id, name, answer)?;
-        self.last = Some(place);
-        answer.ask(place, id, name)?;
+        let (id, name) = (
+            nonempty_text(piece, "id").unwrap_or_default(),
+            nonempty_text(function, "name").unwrap_or_default(),
+        );
+        let call_index = self.call_index(piece, id, name, answer)?;
+        self.last = Some(call_index);
+        answer.add_call(call_index, id, name)?;
         match function.get("arguments") {
-            Some(Value::String(text)) => answer.add_arguments(place, text),
-            Some(whole @ Value::Object(_)) => answer.add_arguments(place, &whole.to_string()),
+            Some(Value::String(text)) => answer.add_arguments(call_index, text),
+            Some(whole @ Value::Object(_)) => answer.add_arguments(call_index, &whole.to_string()),
             Some(Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_)) | None => Ok(()),
         }
     }
 
     /// By `index`. Some servers leave it out, and some give every call the same one: there another id begins another
     /// call.
-    fn place(&self, piece: &Value, id: &str, name: &str, answer: &Growing) -> Result<u16, ModelFailure> {
+    fn call_index(
+        &self,
+        piece: &Value,
+        id: &str,
+        name: &str,
+        answer: &AnswerBuilder,
+    ) -> Result<u16, ModelFailure> {
         let index = match piece.get("index").and_then(Value::as_u64) {
             Some(index) => {
                 Some(u16::try_from(index).map_err(|_| corrupt("a call far away from the others"))?)

@@ -7,15 +7,15 @@ use serde_json::Value;
 
 /// One part of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Part<'a> {
+pub(super) enum ContentPart<'a> {
     Text(Cow<'a, str>),
     Media(Media<'a>),
 }
 
 /// The parts in their order. What has no known form is sent as the JSON that it is.
-pub(super) fn parts(content: &Value) -> Vec<Part<'_>> {
+pub(super) fn parts(content: &Value) -> Vec<ContentPart<'_>> {
     if let Some(text) = content.as_str() {
-        return vec![Part::Text(Cow::Borrowed(text))];
+        return vec![ContentPart::Text(Cow::Borrowed(text))];
     }
     match content.as_array() {
         Some(items) => items.iter().map(part).collect(),
@@ -24,30 +24,30 @@ pub(super) fn parts(content: &Value) -> Vec<Part<'_>> {
 }
 
 /// All of it as one text, where there is nothing else in it.
-pub(super) fn plain_text<'a>(parts: &[Part<'a>]) -> Option<Cow<'a, str>> {
-    if let [Part::Text(text)] = parts {
+pub(super) fn plain_text<'a>(parts: &[ContentPart<'a>]) -> Option<Cow<'a, str>> {
+    if let [ContentPart::Text(text)] = parts {
         return Some(text.clone());
     }
     let texts: Option<Vec<&str>> = parts
         .iter()
         .map(|part| match part {
-            Part::Text(text) => Some(&**text),
-            Part::Media(_) => None,
+            ContentPart::Text(text) => Some(&**text),
+            ContentPart::Media(_) => None,
         })
         .collect();
     Some(Cow::Owned(texts?.join("\n")))
 }
 
-fn part(part: &Value) -> Part<'_> {
+fn part(part: &Value) -> ContentPart<'_> {
     if let Some(text) = part.as_str() {
-        return Part::Text(Cow::Borrowed(text));
+        return ContentPart::Text(Cow::Borrowed(text));
     }
     if let Some(text) = part.get("text").and_then(Value::as_str) {
-        return Part::Text(Cow::Borrowed(text));
+        return ContentPart::Text(Cow::Borrowed(text));
     }
     match Media::from_part(part) {
-        Some(media) => Part::Media(media),
-        None => Part::Text(Cow::Owned(part.to_string())),
+        Some(media) => ContentPart::Media(media),
+        None => ContentPart::Text(Cow::Owned(part.to_string())),
     }
 }
 
@@ -96,7 +96,7 @@ mod tests {
         ];
         for (content, media_type, source) in &cases {
             let expected = Media { media_type: Cow::Borrowed(*media_type), source: *source, name: None };
-            assert_eq!(parts(content), [Part::Media(expected)], "{content}");
+            assert_eq!(parts(content), [ContentPart::Media(expected)], "{content}");
         }
     }
 
@@ -104,7 +104,7 @@ mod tests {
     fn a_file_keeps_its_name() {
         let content = json!([{"type": "text", "text": "Read this."},
             {"type": "file", "mediaType": "application/pdf", "filename": "a.pdf", "url": "data:application/pdf;base64,aGk="}]);
-        let Some(Part::Media(file)) = parts(&content).pop() else { panic!("no file in {content}") };
+        let Some(ContentPart::Media(file)) = parts(&content).pop() else { panic!("no file in {content}") };
         assert!(file.is_pdf());
         assert_eq!(file.file_name(), "a.pdf");
         assert_eq!(file.url(), "data:application/pdf;base64,aGk=");
@@ -112,11 +112,11 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_knows_is_sent_as_it_is() {
+    fn content_of_unknown_form_is_sent_as_json() {
         for content in
             [json!({"type": "chart", "points": [1, 2]}), json!({"type": "image", "url": "ftp:x y"}), json!(5)]
         {
-            assert_eq!(parts(&content), [Part::Text(Cow::Owned(content.to_string()))]);
+            assert_eq!(parts(&content), [ContentPart::Text(Cow::Owned(content.to_string()))]);
         }
         let texts = json!(["a", {"type": "text", "text": "b"}]);
         assert_eq!(plain_text(&parts(&texts)).as_deref(), Some("a\nb"));

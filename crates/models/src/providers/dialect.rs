@@ -3,13 +3,13 @@
 use engine::model::{ModelFailure, ModelRequest};
 use serde_json::{Map, Value};
 
-use super::failure::again;
-use super::growing::Growing;
+use super::answer_builder::AnswerBuilder;
+use super::failure::transient;
 use super::naming::{CallIds, ToolNames};
 use super::sealed::Seals;
 
 /// One request, with everything that a dialect needs to write it down.
-pub(super) struct Ask<'a> {
+pub(super) struct RequestContext<'a> {
     pub(super) model: &'a str,
     pub(super) request: &'a ModelRequest,
     pub(super) names: &'a ToolNames,
@@ -19,7 +19,7 @@ pub(super) struct Ask<'a> {
     pub(super) params: &'a Map<String, Value>,
 }
 
-impl Ask<'_> {
+impl RequestContext<'_> {
     /// What the configuration and plugins set; plugins win. A dialect writes its own fields over them.
     pub(super) fn params(&self) -> Map<String, Value> {
         let mut params = self.params.clone();
@@ -31,21 +31,21 @@ impl Ask<'_> {
 }
 
 /// Hears one answer, message by message.
-pub(super) trait Hearing: Send {
-    fn hear(&mut self, message: &Value, answer: &mut Growing) -> Result<(), ModelFailure>;
+pub(super) trait StreamDecoder: Send {
+    fn decode(&mut self, message: &Value, answer: &mut AnswerBuilder) -> Result<(), ModelFailure>;
 }
 
 /// A field that has to be there.
-pub(super) fn text<'a>(message: &'a Value, key: &str) -> Result<&'a str, ModelFailure> {
+pub(super) fn required_text<'a>(message: &'a Value, key: &str) -> Result<&'a str, ModelFailure> {
     message.get(key).and_then(Value::as_str).ok_or_else(|| corrupt(&format!("a message without {key}")))
 }
 
 pub(super) fn corrupt(what: &str) -> ModelFailure {
-    again(format!("its stream is corrupt: {what}"))
+    transient(format!("its stream is corrupt: {what}"))
 }
 
 /// A text that says something.
-pub(super) fn said<'a>(message: &'a Value, key: &str) -> Option<&'a str> {
+pub(super) fn nonempty_text<'a>(message: &'a Value, key: &str) -> Option<&'a str> {
     message.get(key).and_then(Value::as_str).filter(|text| !text.is_empty())
 }
 

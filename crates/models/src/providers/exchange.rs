@@ -17,10 +17,10 @@ use rustls::{ClientConfig, RootCertStore};
 use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
 
-use super::dialect::{Hearing, corrupt};
-use super::failure::{again, for_good, of_status, told_in_stream};
-use super::frames::{Frames, Framing};
-use super::growing::Growing;
+use super::answer_builder::AnswerBuilder;
+use super::dialect::{StreamDecoder, corrupt};
+use super::failure::{from_status, from_stream_error, permanent, transient};
+use super::frames::{FrameParser, Framing};
 use super::{BadSettings, Timeouts, message};
 
 /// Of a refusal, or of something that should have been a stream.
@@ -28,7 +28,7 @@ const REFUSAL_BYTES_MAX: usize = 64 * 1024;
 /// Of one answer, with everything around it.
 const STREAM_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// An answer that is complete waits no longer for the count of its tokens.
-const AFTERWORD_MAX: Duration = Duration::from_secs(5);
+const TRAILER_MAX: Duration = Duration::from_secs(5);
 
 /// Makes a connection for each call, so that whoever drops a call closes it.
 #[derive(Clone, Debug)]
@@ -65,128 +65,134 @@ impl Connector {
         &self,
         request: Request<Full<Bytes>>,
         framing: Framing,
-        hearing: Box<dyn Hearing>,
-        answer: Growing,
+        decoder: Box<dyn StreamDecoder>,
+        answer: AnswerBuilder,
     ) -> Result<ModelAnswer, ModelFailure> {
         let first_byte_at = Instant::now() + self.timeouts.first_byte;
-        let late = || again(format!("no answer within {:?}", self.timeouts.first_byte));
+        let late = || transient(format!("no answer within {:?}", self.timeouts.first_byte));
         let response = match timeout_at(first_byte_at, self.client.request(request)).await {
             Ok(Ok(response)) => response,
             Ok(Err(error)) if error.is_connect() => {
-                return Err(again(format!("no connection: {}", root(&error))));
+                return Err(transient(format!("no connection: {}", root_cause(&error))));
             }
-            Ok(Err(error)) => return Err(again(format!("the connection was lost: {}", root(&error)))),
+            Ok(Err(error)) => {
+                return Err(transient(format!("the connection was lost: {}", root_cause(&error))));
+            }
             Err(_) => return Err(late()),
         };
         if response.status() != StatusCode::OK {
-            return Err(refusal(response, first_byte_at).await);
+            return Err(error_response(response, first_byte_at).await);
         }
-        if let Some(other) = no_stream(&response) {
-            return Err(no_stream_at_all(response, &other, first_byte_at).await);
+        if let Some(other) = non_stream_type(&response) {
+            return Err(non_stream_failure(response, &other, first_byte_at).await);
         }
-        let listening = Listening { frames: Frames::new(framing), hearing, answer, byte_count: 0 };
-        listening.listen(response.into_body(), first_byte_at, self.timeouts).await
+        let reader = ResponseReader { frames: FrameParser::new(framing), decoder, answer, byte_count: 0 };
+        reader.read(response.into_body(), first_byte_at, self.timeouts).await
     }
 }
 
-struct Listening {
-    frames: Frames,
-    hearing: Box<dyn Hearing>,
-    answer: Growing,
+struct ResponseReader {
+    frames: FrameParser,
+    decoder: Box<dyn StreamDecoder>,
+    answer: AnswerBuilder,
     byte_count: usize,
 }
 
-impl Listening {
-    async fn listen(
+impl ResponseReader {
+    async fn read(
         mut self,
         mut body: Incoming,
         first_byte_at: Instant,
         timeouts: Timeouts,
     ) -> Result<ModelAnswer, ModelFailure> {
         let mut limit = (first_byte_at, timeouts.first_byte);
-        let mut afterword_until = None;
+        let mut trailer_until = None;
         loop {
             let lost = match timeout_at(limit.0, body.frame()).await {
-                Ok(Some(Ok(frame))) => frame.into_data().ok().and_then(|bytes| self.hear(&bytes).err()),
-                Ok(Some(Err(error))) => Some(again(format!("the connection was lost: {}", root(&error)))),
-                Ok(None) => return self.hear_rest(),
-                Err(_) => Some(again(format!("nothing was heard for {:?}", limit.1))),
+                Ok(Some(Ok(frame))) => {
+                    frame.into_data().ok().and_then(|bytes| self.process_bytes(&bytes).err())
+                }
+                Ok(Some(Err(error))) => {
+                    Some(transient(format!("the connection was lost: {}", root_cause(&error))))
+                }
+                Ok(None) => return self.process_rest(),
+                Err(_) => Some(transient(format!("nothing was heard for {:?}", limit.1))),
             };
             // What comes after the reason for the end is an afterword: the answer stands without it.
             let complete = self.answer.finish.is_some();
             match lost {
                 Some(failure) if !complete => return Err(failure),
-                Some(_) => return self.answer.conclude(),
-                None if self.answer.over => return self.answer.conclude(),
+                Some(_) => return self.answer.into_answer(),
+                None if self.answer.ended => return self.answer.into_answer(),
                 None => {}
             }
             let now = Instant::now();
             limit = (now + timeouts.idle, timeouts.idle);
             if complete {
-                limit.0 = limit.0.min(*afterword_until.get_or_insert(now + AFTERWORD_MAX));
+                limit.0 = limit.0.min(*trailer_until.get_or_insert(now + TRAILER_MAX));
             }
         }
     }
 
-    fn hear(&mut self, bytes: &[u8]) -> Result<(), ModelFailure> {
+    fn process_bytes(&mut self, bytes: &[u8]) -> Result<(), ModelFailure> {
         self.byte_count += bytes.len();
         if self.byte_count > STREAM_BYTES_MAX {
-            return Err(for_good(format!("its stream is longer than {STREAM_BYTES_MAX} bytes")));
+            return Err(permanent(format!("its stream is longer than {STREAM_BYTES_MAX} bytes")));
         }
         self.frames.push(bytes);
         while let Some(message) = self.frames.next().map_err(|unreadable| corrupt(&unreadable.why()))? {
-            self.hear_message(&message)?;
+            self.process_message(&message)?;
         }
         Ok(())
     }
 
     /// A message that is cut in two is none, whatever is left of it.
-    fn hear_rest(mut self) -> Result<ModelAnswer, ModelFailure> {
-        let frames = std::mem::replace(&mut self.frames, Frames::new(Framing::Events));
+    fn process_rest(mut self) -> Result<ModelAnswer, ModelFailure> {
+        let frames = std::mem::replace(&mut self.frames, FrameParser::new(Framing::Events));
         if let Ok(Some(last)) = frames.rest()
             && message::read(&last).is_ok()
         {
-            self.hear_message(&last)?;
+            self.process_message(&last)?;
         }
-        self.answer.conclude()
+        self.answer.into_answer()
     }
 
-    fn hear_message(&mut self, message: &str) -> Result<(), ModelFailure> {
-        if self.answer.over {
+    fn process_message(&mut self, message: &str) -> Result<(), ModelFailure> {
+        if self.answer.ended {
             return Ok(());
         }
         if message == "[DONE]" {
-            self.answer.over = true;
+            self.answer.ended = true;
             return Ok(());
         }
         let message = message::read(message).map_err(|why| corrupt(&why))?;
-        self.hearing.hear(&message, &mut self.answer)
+        self.decoder.decode(&message, &mut self.answer)
     }
 }
 
-async fn refusal(response: Response<Incoming>, until: Instant) -> ModelFailure {
+async fn error_response(response: Response<Incoming>, until: Instant) -> ModelFailure {
     let (head, body) = response.into_parts();
-    of_status(head.status.as_u16(), &head.headers, &begin_of(body, until).await, SystemTime::now())
+    from_status(head.status.as_u16(), &head.headers, &body_prefix(body, until).await, SystemTime::now())
 }
 
 /// The type of something that cannot be a stream.
-fn no_stream(response: &Response<Incoming>) -> Option<String> {
+fn non_stream_type(response: &Response<Incoming>) -> Option<String> {
     let kind = response.headers().get(CONTENT_TYPE)?.to_str().ok()?;
     let kind = kind.split(';').next().unwrap_or_default().trim().to_lowercase();
     matches!(kind.as_str(), "application/json" | "text/html").then_some(kind)
 }
 
-async fn no_stream_at_all(response: Response<Incoming>, kind: &str, until: Instant) -> ModelFailure {
-    let body = begin_of(response.into_body(), until).await;
+async fn non_stream_failure(response: Response<Incoming>, kind: &str, until: Instant) -> ModelFailure {
+    let body = body_prefix(response.into_body(), until).await;
     let parsed: Value = serde_json::from_str(&body).unwrap_or_default();
     if parsed.get("error").is_some_and(|error| !error.is_null()) {
-        return told_in_stream(&parsed);
+        return from_stream_error(&parsed);
     }
-    for_good(format!("it answered with {kind} and not with a stream; look at base_url"))
+    permanent(format!("it answered with {kind} and not with a stream; look at base_url"))
 }
 
 /// As much of a text as says what is wrong. What does not come in time is not waited for.
-async fn begin_of(mut body: Incoming, until: Instant) -> String {
+async fn body_prefix(mut body: Incoming, until: Instant) -> String {
     let mut bytes = Vec::new();
     while let Ok(Some(Ok(frame))) = timeout_at(until, body.frame()).await {
         if let Ok(data) = frame.into_data() {
@@ -201,7 +207,7 @@ async fn begin_of(mut body: Incoming, until: Instant) -> String {
 }
 
 /// What really happened, without the layers through which it was told.
-fn root(error: &(dyn Error + 'static)) -> String {
+fn root_cause(error: &(dyn Error + 'static)) -> String {
     let mut deepest = error;
     while let Some(source) = deepest.source() {
         deepest = source;

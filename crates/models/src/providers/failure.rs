@@ -9,54 +9,56 @@ use serde_json::Value;
 /// Text of a provider that is shown; the rest says little.
 const SHOWN_CHARS_MAX: usize = 400;
 
-pub(super) fn again(message: impl Into<String>) -> ModelFailure {
+pub(super) fn transient(message: impl Into<String>) -> ModelFailure {
     ModelFailure { message: message.into(), retryable: true, retry_after_ms: None }
 }
 
-pub(super) fn for_good(message: impl Into<String>) -> ModelFailure {
+pub(super) fn permanent(message: impl Into<String>) -> ModelFailure {
     ModelFailure { message: message.into(), retryable: false, retry_after_ms: None }
 }
 
 /// What an answer with another status than 200 means.
-pub(super) fn of_status(status: u16, headers: &HeaderMap, body: &str, now: SystemTime) -> ModelFailure {
+pub(super) fn from_status(status: u16, headers: &HeaderMap, body: &str, now: SystemTime) -> ModelFailure {
     let parsed: Value = serde_json::from_str(body).unwrap_or_default();
-    let told = Told::read(&parsed);
-    let said = told.message.clone().unwrap_or_else(|| shortened(body));
+    let provider_error = ProviderError::read(&parsed);
+    let said = provider_error.message.clone().unwrap_or_else(|| shortened(body));
     let what = if said.is_empty() {
         format!("it answered {status}")
     } else {
         format!("it answered {status}: {said}")
     };
     if (300..400).contains(&status) {
-        return for_good(format!("{what}; redirects are not followed, so correct base_url"));
+        return permanent(format!("{what}; redirects are not followed, so correct base_url"));
     }
-    let meaning = told.meaning(status < 500);
-    let retryable = match meaning {
-        Some(Meaning::ContextFull | Meaning::Filtered) => false,
-        Some(Meaning::Busy | Meaning::Wrong) | None => matches!(status, 429 | 500..),
+    let kind = provider_error.kind(status < 500);
+    let retryable = match kind {
+        Some(ErrorKind::ContextFull | ErrorKind::Filtered) => false,
+        Some(ErrorKind::Busy | ErrorKind::InvalidRequest) | None => matches!(status, 429 | 500..),
     };
-    let message = match meaning {
-        Some(Meaning::ContextFull) => context_full(&what),
-        Some(Meaning::Filtered) => filtered(&what),
-        Some(Meaning::Busy | Meaning::Wrong) | None => what,
+    let message = match kind {
+        Some(ErrorKind::ContextFull) => context_full(&what),
+        Some(ErrorKind::Filtered) => filtered(&what),
+        Some(ErrorKind::Busy | ErrorKind::InvalidRequest) | None => what,
     };
     let retry_after_ms =
-        if retryable { retry_after(headers, now).or_else(|| told.retry_after_ms()) } else { None };
+        if retryable { retry_after(headers, now).or_else(|| provider_error.retry_after_ms()) } else { None };
     ModelFailure { message, retryable, retry_after_ms }
 }
 
 /// What an error that is told inside of a stream means. One that nobody knows is taken for the provider's own trouble.
-pub(super) fn told_in_stream(error: &Value) -> ModelFailure {
-    let told = Told::read(error);
-    let what = match &told.message {
+pub(super) fn from_stream_error(error: &Value) -> ModelFailure {
+    let provider_error = ProviderError::read(error);
+    let what = match &provider_error.message {
         Some(message) => format!("it broke off: {message}"),
         None => format!("it broke off: {}", shortened(&error.to_string())),
     };
-    match told.meaning(true) {
-        Some(Meaning::ContextFull) => for_good(context_full(&what)),
-        Some(Meaning::Filtered) => for_good(filtered(&what)),
-        Some(Meaning::Wrong) => for_good(what),
-        Some(Meaning::Busy) | None => ModelFailure { retry_after_ms: told.retry_after_ms(), ..again(what) },
+    match provider_error.kind(true) {
+        Some(ErrorKind::ContextFull) => permanent(context_full(&what)),
+        Some(ErrorKind::Filtered) => permanent(filtered(&what)),
+        Some(ErrorKind::InvalidRequest) => permanent(what),
+        Some(ErrorKind::Busy) | None => {
+            ModelFailure { retry_after_ms: provider_error.retry_after_ms(), ..transient(what) }
+        }
     }
 }
 
@@ -69,7 +71,7 @@ pub(super) fn filtered(what: &str) -> String {
 }
 
 /// An error as the providers write it: `{"error": {"message", "code", "type", "status"}}`, or parts of that.
-struct Told<'a> {
+struct ProviderError<'a> {
     message: Option<String>,
     /// Whatever may name the kind of error.
     codes: Vec<&'a str>,
@@ -78,13 +80,13 @@ struct Told<'a> {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Meaning {
+enum ErrorKind {
     ContextFull,
     Filtered,
     /// The provider has trouble that passes.
     Busy,
     /// The request is wrong, and stays so.
-    Wrong,
+    InvalidRequest,
 }
 
 const CONTEXT_CODES: [&str; 4] = [
@@ -122,7 +124,7 @@ const WRONG_CODES: [&str; 16] = [
     "unsupported_value",
 ];
 
-impl<'a> Told<'a> {
+impl<'a> ProviderError<'a> {
     fn read(whole: &'a Value) -> Self {
         // Gemini puts one error into a list where it did not begin to stream.
         let whole = whole.get(0).unwrap_or(whole);
@@ -138,25 +140,25 @@ impl<'a> Told<'a> {
     }
 
     /// `by_words`: also by what the message says, which is a guess.
-    fn meaning(&self, by_words: bool) -> Option<Meaning> {
+    fn kind(&self, by_words: bool) -> Option<ErrorKind> {
         let named =
             |known: &[&str]| self.codes.iter().any(|code| known.contains(&code.to_lowercase().as_str()));
         if named(&CONTEXT_CODES) {
-            return Some(Meaning::ContextFull);
+            return Some(ErrorKind::ContextFull);
         }
         if named(&FILTER_CODES) {
-            return Some(Meaning::Filtered);
+            return Some(ErrorKind::Filtered);
         }
         let message = self.message.as_deref().unwrap_or_default().to_lowercase();
         if by_words && CONTEXT_WORDS.iter().any(|words| message.contains(words)) {
-            return Some(Meaning::ContextFull);
+            return Some(ErrorKind::ContextFull);
         }
         match self.status {
-            Some(429 | 500..=599) => return Some(Meaning::Busy),
-            Some(400..=499) => return Some(Meaning::Wrong),
+            Some(429 | 500..=599) => return Some(ErrorKind::Busy),
+            Some(400..=499) => return Some(ErrorKind::InvalidRequest),
             Some(_) | None => {}
         }
-        named(&WRONG_CODES).then_some(Meaning::Wrong)
+        named(&WRONG_CODES).then_some(ErrorKind::InvalidRequest)
     }
 
     /// Gemini says it in the details of its error: `{"retryDelay": "12.5s"}`.
@@ -224,20 +226,20 @@ mod tests {
             ("retry-after", "soon", None),
         ];
         for (name, value, expected) in cases {
-            let failure = of_status(429, &with_header(name, value), "", now);
+            let failure = from_status(429, &with_header(name, value), "", now);
             assert_eq!(failure.retry_after_ms, expected, "{name}: {value}");
             assert!(failure.retryable);
         }
         let in_body =
             json!({"error": {"code": 429, "message": "slow", "details": [{}, {"retryDelay": "1.5s"}]}});
-        let failure = of_status(429, &HeaderMap::new(), &in_body.to_string(), now);
+        let failure = from_status(429, &HeaderMap::new(), &in_body.to_string(), now);
         assert_eq!(failure.retry_after_ms, Some(1_500));
     }
 
     #[test]
-    fn a_status_decides_unless_the_error_says_what_it_is() {
+    fn the_status_decides_unless_the_error_names_its_kind() {
         let retryable = |status: u16, body: Value| {
-            of_status(status, &HeaderMap::new(), &body.to_string(), SystemTime::UNIX_EPOCH).retryable
+            from_status(status, &HeaderMap::new(), &body.to_string(), SystemTime::UNIX_EPOCH).retryable
         };
         for status in [429, 500, 502, 503, 504, 529] {
             assert!(retryable(status, json!({})), "{status}");
@@ -251,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_is_told_in_the_provider_s_words_and_in_one_line() {
+    fn an_error_has_the_providers_message_in_one_line() {
         let bodies = [
             json!({"error": {"message": "no\n such  model"}}).to_string(),
             json!({"error": "no such model"}).to_string(),
@@ -261,10 +263,10 @@ mod tests {
             "no such\r\nmodel".to_owned(),
         ];
         for body in bodies {
-            let failure = of_status(404, &HeaderMap::new(), &body, SystemTime::UNIX_EPOCH);
+            let failure = from_status(404, &HeaderMap::new(), &body, SystemTime::UNIX_EPOCH);
             assert_eq!(failure.message, "it answered 404: no such model", "{body}");
         }
-        let long = of_status(500, &HeaderMap::new(), &"é".repeat(10_000), SystemTime::UNIX_EPOCH);
+        let long = from_status(500, &HeaderMap::new(), &"é".repeat(10_000), SystemTime::UNIX_EPOCH);
         assert!(long.message.chars().count() < SHOWN_CHARS_MAX + 30);
     }
 
@@ -285,7 +287,7 @@ mod tests {
             (json!({"code": "content_filter", "message": "no"}), false),
         ];
         for (error, retryable) in cases {
-            assert_eq!(told_in_stream(&error).retryable, retryable, "{error}");
+            assert_eq!(from_stream_error(&error).retryable, retryable, "{error}");
         }
     }
 }

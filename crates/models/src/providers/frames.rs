@@ -16,12 +16,12 @@ const MESSAGE_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 /// Why bytes are no messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Unreadable {
+pub(super) enum FrameError {
     NotText,
     TooLong,
 }
 
-impl Unreadable {
+impl FrameError {
     pub(super) fn why(self) -> String {
         match self {
             Self::NotText => "the stream is no UTF-8".to_owned(),
@@ -31,7 +31,7 @@ impl Unreadable {
 }
 
 #[derive(Debug)]
-pub(super) struct Frames {
+pub(super) struct FrameParser {
     framing: Framing,
     bytes: Vec<u8>,
     /// Before it everything was given out.
@@ -42,7 +42,7 @@ pub(super) struct Frames {
     data: Option<String>,
 }
 
-impl Frames {
+impl FrameParser {
     pub(super) const fn new(framing: Framing) -> Self {
         Self { framing, bytes: Vec::new(), begin: 0, scanned: 0, data: None }
     }
@@ -55,25 +55,25 @@ impl Frames {
     }
 
     /// The next message that is complete.
-    pub(super) fn next(&mut self) -> Result<Option<String>, Unreadable> {
+    pub(super) fn next(&mut self) -> Result<Option<String>, FrameError> {
         while let Some(line) = self.line()? {
             if let Some(message) = self.take(&line) {
                 return Ok(Some(message));
             }
         }
         let waiting = self.bytes.len() - self.begin + self.data.as_ref().map_or(0, String::len);
-        if waiting > MESSAGE_BYTES_MAX { Err(Unreadable::TooLong) } else { Ok(None) }
+        if waiting > MESSAGE_BYTES_MAX { Err(FrameError::TooLong) } else { Ok(None) }
     }
 
     /// What stands behind the last complete message when the stream has ended: some servers leave out the last end of a
     /// line.
-    pub(super) fn rest(mut self) -> Result<Option<String>, Unreadable> {
+    pub(super) fn rest(mut self) -> Result<Option<String>, FrameError> {
         let line = text(self.bytes.get(self.begin..).unwrap_or_default())?;
         let last = self.take(&line);
         Ok(last.or(self.data).filter(|message| !message.is_empty()))
     }
 
-    fn line(&mut self) -> Result<Option<String>, Unreadable> {
+    fn line(&mut self) -> Result<Option<String>, FrameError> {
         let unread = self.bytes.get(self.scanned..).unwrap_or_default();
         let Some(length) = unread.iter().position(|byte| *byte == b'\n') else {
             self.scanned = self.bytes.len();
@@ -110,8 +110,8 @@ impl Frames {
     }
 }
 
-fn text(bytes: &[u8]) -> Result<String, Unreadable> {
-    str::from_utf8(bytes).map(str::to_owned).map_err(|_| Unreadable::NotText)
+fn text(bytes: &[u8]) -> Result<String, FrameError> {
+    str::from_utf8(bytes).map(str::to_owned).map_err(|_| FrameError::NotText)
 }
 
 #[cfg(test)]
@@ -119,8 +119,8 @@ mod tests {
     use super::*;
 
     /// What is heard when the bytes arrive in pieces of this many.
-    fn heard(framing: Framing, bytes: &[u8], piece: usize) -> Result<Vec<String>, Unreadable> {
-        let mut frames = Frames::new(framing);
+    fn parse_all(framing: Framing, bytes: &[u8], piece: usize) -> Result<Vec<String>, FrameError> {
+        let mut frames = FrameParser::new(framing);
         let mut messages = Vec::new();
         for piece in bytes.chunks(piece) {
             frames.push(piece);
@@ -136,7 +136,7 @@ mod tests {
     fn events_are_the_same_however_they_are_cut_into_pieces() {
         let stream = "\u{feff}: hello\r\nevent: a\r\ndata: {\"n\":\r\ndata:1}\r\n\r\n\n\nid: 7\ndata: é😀\n\ndata: last";
         for piece in [1, 2, 3, 7, stream.len()] {
-            let messages = heard(Framing::Events, stream.as_bytes(), piece).expect("readable");
+            let messages = parse_all(Framing::Events, stream.as_bytes(), piece).expect("readable");
             assert_eq!(messages, ["{\"n\":\n1}", "é😀", "last"], "pieces of {piece}");
         }
     }
@@ -145,21 +145,21 @@ mod tests {
     fn lines_are_the_same_however_they_are_cut_into_pieces() {
         let stream = "{\"a\":1}\r\n\n{\"b\":\"é\"}\n{\"c\":3}";
         for piece in [1, 2, 5, stream.len()] {
-            let messages = heard(Framing::Lines, stream.as_bytes(), piece).expect("readable");
+            let messages = parse_all(Framing::Lines, stream.as_bytes(), piece).expect("readable");
             assert_eq!(messages, ["{\"a\":1}", "{\"b\":\"é\"}", "{\"c\":3}"], "pieces of {piece}");
         }
     }
 
     #[test]
     fn bytes_that_are_no_text_are_refused() {
-        assert_eq!(heard(Framing::Events, b"data: \xff\xfe\n\n", 64), Err(Unreadable::NotText));
+        assert_eq!(parse_all(Framing::Events, b"data: \xff\xfe\n\n", 64), Err(FrameError::NotText));
     }
 
     #[test]
     fn a_message_without_an_end_is_refused_before_it_fills_the_memory() {
         let endless = vec![b'x'; MESSAGE_BYTES_MAX + 1];
-        assert_eq!(heard(Framing::Lines, &endless, 1 << 20), Err(Unreadable::TooLong));
+        assert_eq!(parse_all(Framing::Lines, &endless, 1 << 20), Err(FrameError::TooLong));
         let many_lines = "data: xxxxxxxxxxxxxxxx\n".repeat(MESSAGE_BYTES_MAX / 16);
-        assert_eq!(heard(Framing::Events, many_lines.as_bytes(), 1 << 20), Err(Unreadable::TooLong));
+        assert_eq!(parse_all(Framing::Events, many_lines.as_bytes(), 1 << 20), Err(FrameError::TooLong));
     }
 }

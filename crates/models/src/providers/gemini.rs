@@ -5,53 +5,54 @@ use std::collections::BTreeMap;
 use engine::model::{ModelFailure, ModelMessage};
 use serde_json::{Map, Value, json};
 
-use super::content::{Media, Part, Source, parts};
-use super::dialect::{Ask, Hearing, corrupt, count, object, said, text};
-use super::failure::{filtered, for_good, told_in_stream};
-use super::growing::{Finish, Growing};
+use super::answer_builder::{AnswerBuilder, FinishReason};
+use super::content::{ContentPart, Media, Source, parts};
+use super::dialect::{RequestContext, StreamDecoder, corrupt, count, nonempty_text, object, required_text};
+use super::failure::{filtered, from_stream_error, permanent};
 use super::message::arguments_text;
 use super::naming::arguments;
-use super::sealed::{self, Piece, woven};
+use super::sealed::{self, Piece, ordered_parts};
 
 /// What stands where a signature of the model's thoughts would, where there is none: the provider names this for that.
 const NO_SIGNATURE: &str = "skip_thought_signature_validator";
 
-pub(super) fn body(ask: &Ask<'_>) -> Map<String, Value> {
-    let mut body = object([("contents", json!(contents(ask)))]);
-    let mut params = ask.params();
+pub(super) fn body(context: &RequestContext<'_>) -> Map<String, Value> {
+    let mut body = object([("contents", json!(contents(context)))]);
+    let mut params = context.params();
     // Beside functions a schema is refused by some models; the instructions ask for it as well.
-    if let Some(schema) = ask.request.output_schema.as_ref().filter(|_| ask.request.tools.is_empty()) {
+    if let Some(schema) = context.request.output_schema.as_ref().filter(|_| context.request.tools.is_empty())
+    {
         params.insert("responseMimeType".to_owned(), json!("application/json"));
         params.insert("responseJsonSchema".to_owned(), json!(**schema));
     }
     if !params.is_empty() {
         body.insert("generationConfig".to_owned(), Value::Object(params));
     }
-    if !ask.request.instructions.is_empty() {
-        let system = json!({"parts": [{"text": *ask.request.instructions}]});
+    if !context.request.instructions.is_empty() {
+        let system = json!({"parts": [{"text": *context.request.instructions}]});
         body.insert("systemInstruction".to_owned(), system);
     }
-    if !ask.request.tools.is_empty() {
+    if !context.request.tools.is_empty() {
         let tool = |tool: &engine::tool::ToolDefinition| {
-            json!({"name": ask.names.sent(tool.name.as_str()), "description": tool.description,
+            json!({"name": context.names.to_provider(tool.name.as_str()), "description": tool.description,
                 "parametersJsonSchema": *tool.parameters})
         };
-        let tools: Value = ask.request.tools.iter().map(|definition| tool(definition)).collect();
+        let tools: Value = context.request.tools.iter().map(|definition| tool(definition)).collect();
         body.insert("tools".to_owned(), json!([{"functionDeclarations": tools}]));
     }
     body
 }
 
 /// Roles take turns: what one says in several messages is one content of several parts.
-fn contents(ask: &Ask<'_>) -> Vec<Value> {
+fn contents(context: &RequestContext<'_>) -> Vec<Value> {
     // A result names its tool; the transcript names the call alone.
     let mut tools: BTreeMap<&str, &str> = BTreeMap::new();
     let mut turns: Vec<(&str, Vec<Value>)> = Vec::new();
-    for message in ask.request.messages.iter() {
+    for message in context.request.messages.iter() {
         if let ModelMessage::Assistant { calls, .. } = message {
             tools.extend(calls.iter().map(|call| (call.id.as_str(), call.tool.as_str())));
         }
-        let (role, parts) = sent(ask, &tools, message);
+        let (role, parts) = encode_message(context, &tools, message);
         match turns.last_mut() {
             Some((before, known)) if *before == role => known.extend(parts),
             Some(_) | None if parts.is_empty() => {}
@@ -61,7 +62,11 @@ fn contents(ask: &Ask<'_>) -> Vec<Value> {
     turns.into_iter().map(|(role, parts)| json!({"role": role, "parts": parts})).collect()
 }
 
-fn sent(ask: &Ask<'_>, tools: &BTreeMap<&str, &str>, message: &ModelMessage) -> (&'static str, Vec<Value>) {
+fn encode_message(
+    context: &RequestContext<'_>,
+    tools: &BTreeMap<&str, &str>,
+    message: &ModelMessage,
+) -> (&'static str, Vec<Value>) {
     match message {
         ModelMessage::User { content, .. } => ("user", parts(content).iter().map(user_part).collect()),
         ModelMessage::Note { text, .. } | ModelMessage::Notice { text } => {
@@ -69,26 +74,36 @@ fn sent(ask: &Ask<'_>, tools: &BTreeMap<&str, &str>, message: &ModelMessage) -> 
         }
         ModelMessage::Tool { call, text } => {
             let tool = tools.get(call.as_str()).copied().unwrap_or_default();
-            let response = json!({"name": ask.names.sent(tool), "response": {"result": text}});
+            let response = json!({"name": context.names.to_provider(tool), "response": {"result": text}});
             ("user", vec![json!({"functionResponse": response})])
         }
-        ModelMessage::Assistant { id, text, calls, .. } => {
-            ("model", answer(ask, woven(ask.seals.pieces(id), text, calls), ask.seals.pieces(id)))
-        }
+        ModelMessage::Assistant { id, text, calls, .. } => (
+            "model",
+            encode_answer(
+                context,
+                ordered_parts(context.seals.pieces(id), text, calls),
+                context.seals.pieces(id),
+            ),
+        ),
     }
 }
 
 /// A signature belongs to the call behind it. Of calls that were asked for together only the first has one.
-fn answer(ask: &Ask<'_>, parts: Vec<sealed::Part<'_>>, pieces: &[Piece]) -> Vec<Value> {
-    let none_kept = pieces.is_empty() && wants_signatures(ask.model);
+fn encode_answer(
+    context: &RequestContext<'_>,
+    parts: Vec<sealed::AnswerPart<'_>>,
+    pieces: &[Piece],
+) -> Vec<Value> {
+    let none_kept = pieces.is_empty() && wants_signatures(context.model);
     let mut signature = None;
     let mut sent = Vec::new();
     for part in parts {
         match part {
-            sealed::Part::Sealed(value) => signature = Some(value.clone()),
-            sealed::Part::Text(text) => sent.push(json!({"text": text})),
-            sealed::Part::Call(call) => {
-                let function = json!({"name": ask.names.sent(call.tool.as_str()), "args": arguments(call)});
+            sealed::AnswerPart::Sealed(value) => signature = Some(value.clone()),
+            sealed::AnswerPart::Text(text) => sent.push(json!({"text": text})),
+            sealed::AnswerPart::Call(call) => {
+                let function =
+                    json!({"name": context.names.to_provider(call.tool.as_str()), "args": arguments(call)});
                 let signature = signature.take().or_else(|| none_kept.then(|| json!(NO_SIGNATURE)));
                 sent.push(match signature {
                     Some(signature) => json!({"functionCall": function, "thoughtSignature": signature}),
@@ -105,10 +120,10 @@ fn wants_signatures(model: &str) -> bool {
     !["gemini-1", "gemini-2", "gemma"].iter().any(|old| model.starts_with(old))
 }
 
-fn user_part(part: &Part<'_>) -> Value {
+fn user_part(part: &ContentPart<'_>) -> Value {
     match part {
-        Part::Text(text) => json!({"text": text}),
-        Part::Media(media) => media_part(media),
+        ContentPart::Text(text) => json!({"text": text}),
+        ContentPart::Media(media) => media_part(media),
     }
 }
 
@@ -120,12 +135,12 @@ fn media_part(media: &Media<'_>) -> Value {
 }
 
 /// Hears chunks. There is no word for the end: the reason for it is.
-pub(super) struct GeminiHearing;
+pub(super) struct GeminiDecoder;
 
-impl Hearing for GeminiHearing {
-    fn hear(&mut self, chunk: &Value, answer: &mut Growing) -> Result<(), ModelFailure> {
+impl StreamDecoder for GeminiDecoder {
+    fn decode(&mut self, chunk: &Value, answer: &mut AnswerBuilder) -> Result<(), ModelFailure> {
         if chunk.get("error").is_some_and(|error| !error.is_null()) {
-            return Err(told_in_stream(chunk));
+            return Err(from_stream_error(chunk));
         }
         if !chunk.is_object() {
             return Err(corrupt("a message that is no object"));
@@ -136,42 +151,46 @@ impl Hearing for GeminiHearing {
                 count(usage, "candidatesTokenCount") + count(usage, "thoughtsTokenCount");
         }
         if let Some(reason) = chunk.pointer("/promptFeedback/blockReason").and_then(Value::as_str) {
-            return Err(for_good(filtered(&format!("it did not answer: {reason}"))));
+            return Err(permanent(filtered(&format!("it did not answer: {reason}"))));
         }
         let Some(candidate) = chunk.get("candidates").and_then(|candidates| candidates.get(0)) else {
             return Ok(());
         };
         let parts = candidate.pointer("/content/parts").and_then(Value::as_array);
         for part in parts.into_iter().flatten() {
-            hear_part(part, answer)?;
+            decode_part(part, answer)?;
         }
-        if let Some(reason) = said(candidate, "finishReason") {
+        if let Some(reason) = nonempty_text(candidate, "finishReason") {
             answer.finish = Some(match reason {
-                "MAX_TOKENS" => Finish::CutOff,
+                "MAX_TOKENS" => FinishReason::CutOff,
                 "SAFETY" | "RECITATION" | "LANGUAGE" | "BLOCKLIST" | "PROHIBITED_CONTENT" | "SPII"
-                | "IMAGE_SAFETY" => Finish::Filtered,
-                "MALFORMED_FUNCTION_CALL" | "UNEXPECTED_TOOL_CALL" => Finish::Garbled,
-                _ => Finish::Answered,
+                | "IMAGE_SAFETY" => FinishReason::Filtered,
+                "MALFORMED_FUNCTION_CALL" | "UNEXPECTED_TOOL_CALL" => FinishReason::Garbled,
+                _ => FinishReason::Answered,
             });
         }
         Ok(())
     }
 }
 
-fn hear_part(part: &Value, answer: &mut Growing) -> Result<(), ModelFailure> {
+fn decode_part(part: &Value, answer: &mut AnswerBuilder) -> Result<(), ModelFailure> {
     if let Some(call) = part.get("functionCall") {
-        if let Some(signature) = said(part, "thoughtSignature") {
-            answer.seal(json!(signature))?;
+        if let Some(signature) = nonempty_text(part, "thoughtSignature") {
+            answer.add_sealed(json!(signature))?;
         }
-        let place = answer.call_count();
-        answer.ask(place, said(call, "id").unwrap_or_default(), text(call, "name")?)?;
+        let call_index = answer.call_count();
+        answer.add_call(
+            call_index,
+            nonempty_text(call, "id").unwrap_or_default(),
+            required_text(call, "name")?,
+        )?;
         let whole = call.get("args").and_then(arguments_text);
-        return whole.map_or(Ok(()), |args| answer.add_arguments(place, &args));
+        return whole.map_or(Ok(()), |args| answer.add_arguments(call_index, &args));
     }
-    let Some(words) = said(part, "text") else { return Ok(()) };
+    let Some(words) = nonempty_text(part, "text") else { return Ok(()) };
     if part.get("thought").and_then(Value::as_bool) == Some(true) {
-        answer.think(words)
+        answer.add_reasoning(words)
     } else {
-        answer.say(words)
+        answer.add_text(words)
     }
 }

@@ -13,7 +13,7 @@ pub struct ApiKey {
 }
 
 /// What stands where a key was.
-const HIDDEN: &str = "[key]";
+const MASK: &str = "[key]";
 
 impl ApiKey {
     /// White space around it is no part of it. None where nothing is left, or something that no header can carry.
@@ -33,7 +33,7 @@ impl ApiKey {
 
     /// The text without the key, and without words that begin as the key does: providers echo keys, whole or in part.
     pub(super) fn masked(&self, text: &str) -> String {
-        masked(text, &self.text, HIDDEN)
+        masked(text, &self.text, MASK)
     }
 }
 

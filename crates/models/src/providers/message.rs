@@ -32,7 +32,7 @@ pub(super) fn read(text: &str) -> Result<Value, String> {
             // The walk stopped at the fault, so nothing after it is counted or known to be JSON yet.
             let nodes_left = Cell::new(MESSAGE.nodes_max);
             let mut json = serde_json::Deserializer::from_str(text);
-            let part = Part { nodes_left: &nodes_left }.deserialize(&mut json);
+            let part = ValueSeed { nodes_left: &nodes_left }.deserialize(&mut json);
             part.and_then(|value| json.end().map(|()| value))
                 .map_err(|why| format!("a message cannot be used: {fault}; {why}"))
         }
@@ -50,11 +50,11 @@ pub(super) fn arguments_text(arguments: &Value) -> Option<String> {
 
 /// Builds a value and counts what it is made of.
 #[derive(Clone, Copy)]
-struct Part<'n> {
+struct ValueSeed<'n> {
     nodes_left: &'n Cell<usize>,
 }
 
-impl Part<'_> {
+impl ValueSeed<'_> {
     fn count<E: Error>(self, nodes: usize) -> Result<(), E> {
         let left = self.nodes_left.get().checked_sub(nodes);
         self.nodes_left.set(left.ok_or_else(too_many_nodes::<E>)?);
@@ -89,7 +89,7 @@ fn too_many_nodes<E: Error>() -> E {
     E::custom(FaultKind::TooManyNodes { nodes_max: MESSAGE.nodes_max })
 }
 
-impl<'de> DeserializeSeed<'de> for Part<'_> {
+impl<'de> DeserializeSeed<'de> for ValueSeed<'_> {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
@@ -98,7 +98,7 @@ impl<'de> DeserializeSeed<'de> for Part<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Part<'_> {
+impl<'de> Visitor<'de> for ValueSeed<'_> {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -32,6 +32,7 @@
 //!
 //! A key is masked in every message, also where a provider echoes it.
 
+mod answer_builder;
 mod anthropic;
 mod chat;
 mod content;
@@ -40,7 +41,6 @@ mod exchange;
 mod failure;
 mod frames;
 mod gemini;
-mod growing;
 mod key;
 mod message;
 mod naming;
@@ -61,10 +61,10 @@ use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue
 use hyper::{Request, Uri};
 use serde_json::{Map, Value};
 
-use dialect::{Ask, Hearing};
+use answer_builder::AnswerBuilder;
+use dialect::{RequestContext, StreamDecoder};
 use exchange::Connector;
 use frames::Framing;
-use growing::Growing;
 pub use key::ApiKey;
 use naming::{CallIds, ToolNames};
 use sealed::Seals;
@@ -137,13 +137,13 @@ impl Provider {
         }
     }
 
-    fn hearing(self) -> Box<dyn Hearing> {
+    fn decoder(self) -> Box<dyn StreamDecoder> {
         match self {
-            Self::OpenAi => Box::new(responses::ResponsesHearing::default()),
-            Self::OpenAiCompatible => Box::new(chat::ChatHearing::default()),
-            Self::Anthropic => Box::new(anthropic::AnthropicHearing::default()),
-            Self::Gemini => Box::new(gemini::GeminiHearing),
-            Self::Ollama => Box::new(ollama::OllamaHearing),
+            Self::OpenAi => Box::new(responses::ResponsesDecoder::default()),
+            Self::OpenAiCompatible => Box::new(chat::ChatDecoder::default()),
+            Self::Anthropic => Box::new(anthropic::AnthropicDecoder::default()),
+            Self::Gemini => Box::new(gemini::GeminiDecoder),
+            Self::Ollama => Box::new(ollama::OllamaDecoder),
         }
     }
 
@@ -156,13 +156,13 @@ impl Provider {
         }
     }
 
-    fn body(self, ask: &Ask<'_>) -> Map<String, Value> {
+    fn body(self, context: &RequestContext<'_>) -> Map<String, Value> {
         match self {
-            Self::OpenAi => responses::body(ask),
-            Self::OpenAiCompatible => chat::body(ask),
-            Self::Anthropic => anthropic::body(ask),
-            Self::Gemini => gemini::body(ask),
-            Self::Ollama => ollama::body(ask),
+            Self::OpenAi => responses::body(context),
+            Self::OpenAiCompatible => chat::body(context),
+            Self::Anthropic => anthropic::body(context),
+            Self::Gemini => gemini::body(context),
+            Self::Ollama => ollama::body(context),
         }
     }
 }
@@ -290,15 +290,15 @@ impl RemoteModel {
 
     fn request(&self, asked: &ModelRequest, names: &ToolNames) -> Option<Request<Full<Bytes>>> {
         let provider = self.settings.provider;
-        let ask = Ask {
+        let context = RequestContext {
             model: &self.settings.model,
             request: asked,
             names,
-            ids: CallIds::of(&asked.messages, provider.id_fits()),
-            seals: Seals::of(&asked.messages, &self.identity()),
+            ids: CallIds::for_messages(&asked.messages, provider.id_fits()),
+            seals: Seals::for_open_turn(&asked.messages, &self.identity()),
             params: &self.settings.params,
         };
-        let body = Value::Object(provider.body(&ask)).to_string();
+        let body = Value::Object(provider.body(&context)).to_string();
         let accept = match provider.framing() {
             Framing::Events => "text/event-stream",
             Framing::Lines => "application/x-ndjson",
@@ -325,7 +325,7 @@ impl RemoteModel {
     }
 
     /// Whoever was told to think has to be told later which answers were its own.
-    fn signs(&self, request: &ModelRequest) -> bool {
+    fn marks_own_answers(&self, request: &ModelRequest) -> bool {
         let set = |name: &str| {
             self.settings.params.contains_key(name) || request.params.iter().any(|(known, _)| known == name)
         };
@@ -333,7 +333,7 @@ impl RemoteModel {
     }
 
     /// Says who failed, and hides what nobody may read.
-    fn told(&self, failure: ModelFailure) -> ModelFailure {
+    fn describe_failure(&self, failure: ModelFailure) -> ModelFailure {
         let message =
             format!("{} {}: {}", self.settings.provider.as_str(), self.settings.model, failure.message);
         let message = self.settings.key.as_ref().map_or(message.clone(), |key| key.masked(&message));
@@ -348,14 +348,15 @@ impl Model for RemoteModel {
         deltas: Deltas,
     ) -> BoxFuture<'a, Result<ModelAnswer, ModelFailure>> {
         Box::pin(async move {
-            let names = ToolNames::of(&request);
+            let names = ToolNames::for_request(&request);
             let Some(sent) = self.request(&request, &names) else {
-                return Err(self.told(failure::for_good("the request cannot be written down")));
+                return Err(self.describe_failure(failure::permanent("the request cannot be written down")));
             };
             let provider = self.settings.provider;
-            let growing = Growing::new(deltas, names, self.identity(), self.signs(&request));
-            let answer = self.connector.exchange(sent, provider.framing(), provider.hearing(), growing).await;
-            answer.map_err(|failure| self.told(failure))
+            let builder =
+                AnswerBuilder::new(deltas, names, self.identity(), self.marks_own_answers(&request));
+            let answer = self.connector.exchange(sent, provider.framing(), provider.decoder(), builder).await;
+            answer.map_err(|failure| self.describe_failure(failure))
         })
     }
 }

@@ -18,7 +18,7 @@ const NAME_BYTES_MAX: usize = 64;
 
 impl ToolNames {
     /// Of everything that a request names. The same request gives the same names.
-    pub(super) fn of(request: &ModelRequest) -> Self {
+    pub(super) fn for_request(request: &ModelRequest) -> Self {
         let mut names = Self::default();
         for tool in &request.tools {
             names.add(tool.name.as_str());
@@ -46,12 +46,12 @@ impl ToolNames {
         self.sent.insert(own.to_owned(), sent);
     }
 
-    pub(super) fn sent<'a>(&'a self, own: &'a str) -> &'a str {
+    pub(super) fn to_provider<'a>(&'a self, own: &'a str) -> &'a str {
         self.sent.get(own).map_or(own, String::as_str)
     }
 
     /// A name that was never sent is the model's own invention, and is told as it is.
-    pub(super) fn own<'a>(&'a self, sent: &'a str) -> &'a str {
+    pub(super) fn original<'a>(&'a self, sent: &'a str) -> &'a str {
         self.own.get(sent).map_or(sent, String::as_str)
     }
 }
@@ -63,7 +63,7 @@ pub(super) struct CallIds {
 }
 
 impl CallIds {
-    pub(super) fn of(messages: &Messages, fits: fn(&str) -> bool) -> Self {
+    pub(super) fn for_messages(messages: &Messages, fits: fn(&str) -> bool) -> Self {
         let known: Vec<&str> = calls(messages).map(|call| call.id.as_str()).collect();
         let mut sent = BTreeMap::new();
         let mut number = 0_usize;
@@ -80,7 +80,7 @@ impl CallIds {
         Self { sent }
     }
 
-    pub(super) fn sent<'a>(&'a self, own: &'a str) -> &'a str {
+    pub(super) fn to_provider<'a>(&'a self, own: &'a str) -> &'a str {
         self.sent.get(own).map_or(own, String::as_str)
     }
 }
@@ -120,17 +120,17 @@ mod tests {
         let own = ["a.b", "a_b", "a b", long.as_str(), longer.as_str()];
         let mut names = ToolNames::default();
         own.iter().for_each(|name| names.add(name));
-        let sent: Vec<&str> = own.iter().map(|name| names.sent(name)).collect();
+        let sent: Vec<&str> = own.iter().map(|name| names.to_provider(name)).collect();
         assert_eq!(sent[..3], ["a_b", "a_b_2", "a_b_3"]);
         assert_eq!(sent[3], "x".repeat(64));
         assert_eq!(sent[4], format!("{}_2", "x".repeat(62)));
-        let back: Vec<&str> = sent.iter().map(|name| names.own(name)).collect();
+        let back: Vec<&str> = sent.iter().map(|name| names.original(name)).collect();
         assert_eq!(back, own);
-        assert_eq!(names.own("invented"), "invented");
+        assert_eq!(names.original("invented"), "invented");
     }
 
     #[test]
-    fn an_id_that_is_made_up_never_meets_one_that_is_there() {
+    fn a_generated_id_never_collides_with_an_existing_one() {
         let call = |id: &str| AssistantCall {
             id: id.into(),
             tool: "echo".into(),
@@ -143,8 +143,8 @@ mod tests {
             calls: ["call_1", "a~2", "call_3", "b~2"].map(call).to_vec(),
             sealed: None,
         };
-        let ids = CallIds::of(&Messages::from_iter([message]), |id| !id.contains('~'));
-        let sent = ["call_1", "a~2", "call_3", "b~2"].map(|id| ids.sent(id));
+        let ids = CallIds::for_messages(&Messages::from_iter([message]), |id| !id.contains('~'));
+        let sent = ["call_1", "a~2", "call_3", "b~2"].map(|id| ids.to_provider(id));
         assert_eq!(sent, ["call_1", "call_2", "call_3", "call_4"]);
     }
 }

@@ -5,23 +5,24 @@ use std::collections::{BTreeMap, BTreeSet};
 use engine::model::{ModelFailure, ModelMessage};
 use serde_json::{Map, Value, json};
 
-use super::content::{Media, Part, Source, parts, plain_text};
-use super::dialect::{Ask, Hearing, corrupt, count, object, said, text};
-use super::failure::told_in_stream;
-use super::growing::{Finish, Growing};
+use super::answer_builder::{AnswerBuilder, FinishReason};
+use super::content::{ContentPart, Media, Source, parts, plain_text};
+use super::dialect::{RequestContext, StreamDecoder, corrupt, count, nonempty_text, object, required_text};
+use super::failure::from_stream_error;
 use super::naming::arguments;
-use super::sealed::{self, woven};
+use super::sealed::{self, ordered_parts};
 
-pub(super) fn body(ask: &Ask<'_>) -> Map<String, Value> {
-    let input: Vec<Value> = ask.request.messages.iter().flat_map(|message| sent(ask, message)).collect();
-    let mut body = ask.params();
+pub(super) fn body(context: &RequestContext<'_>) -> Map<String, Value> {
+    let input: Vec<Value> =
+        context.request.messages.iter().flat_map(|message| encode_message(context, message)).collect();
+    let mut body = context.params();
     body.extend(object([
-        ("model", json!(ask.model)),
+        ("model", json!(context.model)),
         ("input", json!(input)),
         ("stream", json!(true)),
         ("store", json!(false)),
     ]));
-    if reasons(ask, &body) {
+    if is_reasoning_model(context, &body) {
         let included = body.entry("include").or_insert_with(|| json!([]));
         if let Value::Array(included) = included
             && !included.contains(&json!(ENCRYPTED))
@@ -29,10 +30,10 @@ pub(super) fn body(ask: &Ask<'_>) -> Map<String, Value> {
             included.push(json!(ENCRYPTED));
         }
     }
-    if !ask.request.instructions.is_empty() {
-        body.insert("instructions".to_owned(), json!(*ask.request.instructions));
+    if !context.request.instructions.is_empty() {
+        body.insert("instructions".to_owned(), json!(*context.request.instructions));
     }
-    if let Some(schema) = &ask.request.output_schema {
+    if let Some(schema) = &context.request.output_schema {
         // Strict schemas are a subset of what ours may say; whether the answer fits is judged by us.
         let format = json!({"type": "json_schema", "name": "output", "schema": **schema, "strict": false});
         // Beside what else was set for the text.
@@ -40,15 +41,15 @@ pub(super) fn body(ask: &Ask<'_>) -> Map<String, Value> {
             text.insert("format".to_owned(), format);
         }
     }
-    if !ask.request.tools.is_empty() {
+    if !context.request.tools.is_empty() {
         let tool = |tool: &engine::tool::ToolDefinition| {
             // Strict schemas are a subset of what our tools may say.
-            json!({"type": "function", "name": ask.names.sent(tool.name.as_str()), "strict": false,
+            json!({"type": "function", "name": context.names.to_provider(tool.name.as_str()), "strict": false,
                 "description": tool.description, "parameters": *tool.parameters})
         };
         body.insert(
             "tools".to_owned(),
-            ask.request.tools.iter().map(|definition| tool(definition)).collect(),
+            context.request.tools.iter().map(|definition| tool(definition)).collect(),
         );
     }
     body
@@ -58,12 +59,13 @@ pub(super) fn body(ask: &Ask<'_>) -> Map<String, Value> {
 const ENCRYPTED: &str = "reasoning.encrypted_content";
 
 /// Models that do not reason refuse to be asked for it.
-fn reasons(ask: &Ask<'_>, params: &Map<String, Value>) -> bool {
-    let known = ["o1", "o3", "o4", "gpt-5"].iter().any(|name| ask.model.starts_with(name));
-    params.get("reasoning").is_some_and(Value::is_object) || (known && !ask.model.starts_with("gpt-5-chat"))
+fn is_reasoning_model(context: &RequestContext<'_>, params: &Map<String, Value>) -> bool {
+    let known = ["o1", "o3", "o4", "gpt-5"].iter().any(|name| context.model.starts_with(name));
+    params.get("reasoning").is_some_and(Value::is_object)
+        || (known && !context.model.starts_with("gpt-5-chat"))
 }
 
-fn sent(ask: &Ask<'_>, message: &ModelMessage) -> Vec<Value> {
+fn encode_message(context: &RequestContext<'_>, message: &ModelMessage) -> Vec<Value> {
     match message {
         ModelMessage::User { content, .. } => vec![json!({"role": "user", "content": user_content(content)})],
         ModelMessage::Note { text, .. } | ModelMessage::Notice { text } => {
@@ -71,27 +73,27 @@ fn sent(ask: &Ask<'_>, message: &ModelMessage) -> Vec<Value> {
         }
         ModelMessage::Tool { call, text } => {
             vec![
-                json!({"type": "function_call_output", "call_id": ask.ids.sent(call.as_str()), "output": text}),
+                json!({"type": "function_call_output", "call_id": context.ids.to_provider(call.as_str()), "output": text}),
             ]
         }
         ModelMessage::Assistant { id, text, calls, .. } => {
-            let mut parts = woven(ask.seals.pieces(id), text, calls);
+            let mut parts = ordered_parts(context.seals.pieces(id), text, calls);
             // Reasoning that nothing follows is refused.
-            while matches!(parts.last(), Some(sealed::Part::Sealed(_))) {
+            while matches!(parts.last(), Some(sealed::AnswerPart::Sealed(_))) {
                 parts.pop();
             }
-            parts.into_iter().map(|part| given_back(ask, part)).collect()
+            parts.into_iter().map(|part| encode_part(context, part)).collect()
         }
     }
 }
 
-fn given_back(ask: &Ask<'_>, part: sealed::Part<'_>) -> Value {
+fn encode_part(context: &RequestContext<'_>, part: sealed::AnswerPart<'_>) -> Value {
     match part {
-        sealed::Part::Sealed(item) => item.clone(),
-        sealed::Part::Text(text) => json!({"role": "assistant", "content": text}),
-        sealed::Part::Call(call) => {
-            json!({"type": "function_call", "call_id": ask.ids.sent(call.id.as_str()),
-            "name": ask.names.sent(call.tool.as_str()), "arguments": arguments(call).to_string()})
+        sealed::AnswerPart::Sealed(item) => item.clone(),
+        sealed::AnswerPart::Text(text) => json!({"role": "assistant", "content": text}),
+        sealed::AnswerPart::Call(call) => {
+            json!({"type": "function_call", "call_id": context.ids.to_provider(call.id.as_str()),
+            "name": context.names.to_provider(call.tool.as_str()), "arguments": arguments(call).to_string()})
         }
     }
 }
@@ -104,8 +106,8 @@ fn user_content(content: &Value) -> Value {
     parts
         .iter()
         .map(|part| match part {
-            Part::Text(text) => json!({"type": "input_text", "text": text}),
-            Part::Media(media) => media_part(media),
+            ContentPart::Text(text) => json!({"type": "input_text", "text": text}),
+            ContentPart::Media(media) => media_part(media),
         })
         .collect()
 }
@@ -124,78 +126,85 @@ fn media_part(media: &Media<'_>) -> Value {
 
 /// Hears events. What the last one carries as a whole wins over the pieces before it.
 #[derive(Default)]
-pub(super) struct ResponsesHearing {
+pub(super) struct ResponsesDecoder {
     /// The calls by their place among everything that is put out.
     calls: BTreeMap<u64, u16>,
     /// The same of reasoning that is kept already.
     sealed: BTreeSet<u64>,
     /// Summaries come in parts.
-    thought: Option<(u64, u64)>,
+    summary_part: Option<(u64, u64)>,
 }
 
-impl Hearing for ResponsesHearing {
-    fn hear(&mut self, event: &Value, answer: &mut Growing) -> Result<(), ModelFailure> {
-        match text(event, "type")? {
-            "response.output_text.delta" | "response.refusal.delta" => answer.say(text(event, "delta")?),
-            "response.reasoning_text.delta" => answer.think(text(event, "delta")?),
+impl StreamDecoder for ResponsesDecoder {
+    fn decode(&mut self, event: &Value, answer: &mut AnswerBuilder) -> Result<(), ModelFailure> {
+        match required_text(event, "type")? {
+            "response.output_text.delta" | "response.refusal.delta" => {
+                answer.add_text(required_text(event, "delta")?)
+            }
+            "response.reasoning_text.delta" => answer.add_reasoning(required_text(event, "delta")?),
             "response.reasoning_summary_text.delta" => {
                 let part = (count(event, "output_index"), count(event, "summary_index"));
-                if self.thought.replace(part).is_some_and(|before| before != part) {
-                    answer.think("\n")?;
+                if self.summary_part.replace(part).is_some_and(|before| before != part) {
+                    answer.add_reasoning("\n")?;
                 }
-                answer.think(text(event, "delta")?)
+                answer.add_reasoning(required_text(event, "delta")?)
             }
             "response.output_item.added" | "response.output_item.done" => {
                 let item = event.get("item").ok_or_else(|| corrupt("an item that is not there"))?;
-                let is_whole = said(event, "type") == Some("response.output_item.done");
-                self.hear_item(count(event, "output_index"), item, is_whole, answer)
+                let is_whole = nonempty_text(event, "type") == Some("response.output_item.done");
+                self.decode_item(count(event, "output_index"), item, is_whole, answer)
             }
             "response.function_call_arguments.delta" => match self.calls.get(&count(event, "output_index")) {
-                Some(place) => answer.add_arguments(*place, text(event, "delta")?),
+                Some(call_index) => answer.add_arguments(*call_index, required_text(event, "delta")?),
                 None => Err(corrupt("arguments of a call that nobody asked for")),
             },
-            "response.completed" => self.hear_end(event, Finish::Answered, answer),
+            "response.completed" => self.decode_end(event, FinishReason::Answered, answer),
             "response.incomplete" => {
                 let details = event.pointer("/response/incomplete_details").unwrap_or(&Value::Null);
-                let finish = if said(details, "reason") == Some("content_filter") {
-                    Finish::Filtered
+                let finish = if nonempty_text(details, "reason") == Some("content_filter") {
+                    FinishReason::Filtered
                 } else {
-                    Finish::CutOff
+                    FinishReason::CutOff
                 };
-                self.hear_end(event, finish, answer)
+                self.decode_end(event, finish, answer)
             }
-            "response.failed" => Err(told_in_stream(event.get("response").unwrap_or(event))),
-            "error" => Err(told_in_stream(event)),
+            "response.failed" => Err(from_stream_error(event.get("response").unwrap_or(event))),
+            "error" => Err(from_stream_error(event)),
             // Parts that begin and end, tools of the provider that nobody switched on, and what is yet to be invented.
             _ => Ok(()),
         }
     }
 }
 
-impl ResponsesHearing {
-    fn hear_item(
+impl ResponsesDecoder {
+    fn decode_item(
         &mut self,
         index: u64,
         item: &Value,
         is_whole: bool,
-        answer: &mut Growing,
+        answer: &mut AnswerBuilder,
     ) -> Result<(), ModelFailure> {
-        match said(item, "type") {
+        match nonempty_text(item, "type") {
             Some("function_call") => {}
-            Some("reasoning") if is_whole => return self.hear_reasoning(index, item, answer),
+            Some("reasoning") if is_whole => return self.decode_reasoning(index, item, answer),
             Some(_) | None => return Ok(()),
         }
-        let place = *self.calls.entry(index).or_insert_with(|| answer.call_count());
-        answer.ask(place, text(item, "call_id")?, text(item, "name")?)?;
-        match said(item, "arguments") {
-            Some(whole) => answer.set_arguments(place, whole),
+        let call_index = *self.calls.entry(index).or_insert_with(|| answer.call_count());
+        answer.add_call(call_index, required_text(item, "call_id")?, required_text(item, "name")?)?;
+        match nonempty_text(item, "arguments") {
+            Some(whole) => answer.set_arguments(call_index, whole),
             None => Ok(()),
         }
     }
 
     /// Without what it is encrypted in it could not be given back.
-    fn hear_reasoning(&mut self, index: u64, item: &Value, answer: &mut Growing) -> Result<(), ModelFailure> {
-        let Some(encrypted) = said(item, "encrypted_content") else { return Ok(()) };
+    fn decode_reasoning(
+        &mut self,
+        index: u64,
+        item: &Value,
+        answer: &mut AnswerBuilder,
+    ) -> Result<(), ModelFailure> {
+        let Some(encrypted) = nonempty_text(item, "encrypted_content") else { return Ok(()) };
         if !self.sealed.insert(index) {
             return Ok(());
         }
@@ -205,27 +214,36 @@ impl ResponsesHearing {
             ("summary", summary),
             ("encrypted_content", json!(encrypted)),
         ]);
-        if let Some(id) = said(item, "id") {
+        if let Some(id) = nonempty_text(item, "id") {
             kept.insert("id".to_owned(), json!(id));
         }
-        answer.seal(Value::Object(kept))
+        answer.add_sealed(Value::Object(kept))
     }
 
-    fn hear_end(&mut self, event: &Value, finish: Finish, answer: &mut Growing) -> Result<(), ModelFailure> {
+    fn decode_end(
+        &mut self,
+        event: &Value,
+        finish: FinishReason,
+        answer: &mut AnswerBuilder,
+    ) -> Result<(), ModelFailure> {
         let response = event.get("response").ok_or_else(|| corrupt("an end without a response"))?;
         let mut whole = String::new();
         for (item, index) in response.get("output").and_then(Value::as_array).into_iter().flatten().zip(0..) {
-            self.hear_item(index, item, true, answer)?;
+            self.decode_item(index, item, true, answer)?;
             // What it thought has content too.
-            let content = Some(item).filter(|item| said(item, "type") == Some("message"));
+            let content = Some(item).filter(|item| nonempty_text(item, "type") == Some("message"));
             let content = content.and_then(|item| item.get("content")?.as_array());
             for part in content.into_iter().flatten() {
-                whole.push_str(said(part, "text").or_else(|| said(part, "refusal")).unwrap_or_default());
+                whole.push_str(
+                    nonempty_text(part, "text")
+                        .or_else(|| nonempty_text(part, "refusal"))
+                        .unwrap_or_default(),
+                );
             }
         }
         if !whole.is_empty() {
             match whole.strip_prefix(answer.text.as_str()) {
-                Some(missing) => answer.say(missing)?,
+                Some(missing) => answer.add_text(missing)?,
                 None => answer.text = whole,
             }
         }
@@ -234,7 +252,7 @@ impl ResponsesHearing {
             answer.usage.output_tokens = count(usage, "output_tokens");
         }
         answer.finish = Some(finish);
-        answer.over = true;
+        answer.ended = true;
         Ok(())
     }
 }

@@ -30,7 +30,7 @@ pub(super) struct Seals {
 
 impl Seals {
     /// As far as this provider has made them: nobody else can read them, and a turn that is over needs none.
-    pub(super) fn of(messages: &Messages, by: &str) -> Self {
+    pub(super) fn for_open_turn(messages: &Messages, by: &str) -> Self {
         let mut seals = Self { pieces: BTreeMap::new(), cover_all: true };
         for (id, sealed) in open_turn(messages) {
             let own = sealed.filter(|sealed| sealed.by == by);
@@ -70,37 +70,45 @@ fn open_turn(messages: &Messages) -> Vec<(&MessageId, Option<&Sealed>)> {
 
 /// A part of an answer that goes back to whoever gave it.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Part<'a> {
+pub(super) enum AnswerPart<'a> {
     Sealed(&'a Value),
     Text(&'a str),
     Call(&'a AssistantCall),
 }
 
 /// The answer in its order. Where that is not known, or is the order of something else, what is sealed comes first.
-pub(super) fn woven<'a>(pieces: &'a [Piece], text: &'a str, calls: &'a [AssistantCall]) -> Vec<Part<'a>> {
+pub(super) fn ordered_parts<'a>(
+    pieces: &'a [Piece],
+    text: &'a str,
+    calls: &'a [AssistantCall],
+) -> Vec<AnswerPart<'a>> {
     in_order(pieces, text, calls).unwrap_or_else(|| {
         let sealed = pieces.iter().filter_map(|piece| match piece {
-            Piece::Sealed(value) => Some(Part::Sealed(value)),
+            Piece::Sealed(value) => Some(AnswerPart::Sealed(value)),
             Piece::Text(_) | Piece::Call(_) => None,
         });
-        let said = Some(Part::Text(text)).filter(|_| !text.is_empty());
-        sealed.chain(said).chain(calls.iter().map(Part::Call)).collect()
+        let said = Some(AnswerPart::Text(text)).filter(|_| !text.is_empty());
+        sealed.chain(said).chain(calls.iter().map(AnswerPart::Call)).collect()
     })
 }
 
-fn in_order<'a>(pieces: &'a [Piece], text: &'a str, calls: &'a [AssistantCall]) -> Option<Vec<Part<'a>>> {
+fn in_order<'a>(
+    pieces: &'a [Piece],
+    text: &'a str,
+    calls: &'a [AssistantCall],
+) -> Option<Vec<AnswerPart<'a>>> {
     let (mut parts, mut rest, mut left) = (Vec::new(), text, calls.iter());
     for piece in pieces {
         parts.push(match piece {
-            Piece::Sealed(value) => Part::Sealed(value),
+            Piece::Sealed(value) => AnswerPart::Sealed(value),
             Piece::Text(length) => {
                 let (said, behind) = rest.split_at_checked(*length)?;
                 rest = behind;
-                Part::Text(said)
+                AnswerPart::Text(said)
             }
-            Piece::Call(place) => {
+            Piece::Call(index) => {
                 let call = left.next()?;
-                std::ptr::eq(call, calls.get(usize::from(*place))?).then_some(Part::Call(call))?
+                std::ptr::eq(call, calls.get(usize::from(*index))?).then_some(AnswerPart::Call(call))?
             }
         });
     }
@@ -135,22 +143,27 @@ mod tests {
         let stored = serde_json::to_string(&pieces).expect("pieces are JSON");
         let pieces: Vec<Piece> = serde_json::from_str(&stored).expect("what was written is read");
         assert_eq!(
-            woven(&pieces, "Hé!", &calls),
+            ordered_parts(&pieces, "Hé!", &calls),
             [
-                Part::Sealed(&one),
-                Part::Text("Hé"),
-                Part::Call(&calls[0]),
-                Part::Sealed(&two),
-                Part::Call(&calls[1]),
-                Part::Text("!")
+                AnswerPart::Sealed(&one),
+                AnswerPart::Text("Hé"),
+                AnswerPart::Call(&calls[0]),
+                AnswerPart::Sealed(&two),
+                AnswerPart::Call(&calls[1]),
+                AnswerPart::Text("!")
             ]
         );
     }
 
     #[test]
-    fn an_order_that_is_not_this_answers_is_not_followed() {
+    fn an_order_that_does_not_match_the_answer_is_ignored() {
         let (calls, sealed) = (calls(), json!("sealed"));
-        let plain = [Part::Sealed(&sealed), Part::Text("Hé!"), Part::Call(&calls[0]), Part::Call(&calls[1])];
+        let plain = [
+            AnswerPart::Sealed(&sealed),
+            AnswerPart::Text("Hé!"),
+            AnswerPart::Call(&calls[0]),
+            AnswerPart::Call(&calls[1]),
+        ];
         let all_calls = [Piece::Call(0), Piece::Call(1)];
         for order in [
             vec![Piece::Text(2)],
@@ -161,8 +174,11 @@ mod tests {
             Vec::new(),
         ] {
             let pieces = [vec![Piece::Sealed(sealed.clone())], order].concat();
-            assert_eq!(woven(&pieces, "Hé!", &calls), plain, "{pieces:?}");
+            assert_eq!(ordered_parts(&pieces, "Hé!", &calls), plain, "{pieces:?}");
         }
-        assert_eq!(woven(&[], "", &calls), [Part::Call(&calls[0]), Part::Call(&calls[1])]);
+        assert_eq!(
+            ordered_parts(&[], "", &calls),
+            [AnswerPart::Call(&calls[0]), AnswerPart::Call(&calls[1])]
+        );
     }
 }

@@ -90,13 +90,13 @@ impl Script {
             When::Matches(pattern) => pattern.is_match(said),
         };
         let Some(rule) = self.rules.iter().find(serves) else {
-            return Err(for_good(
+            return Err(permanent(
                 "no rule of the script matches the last user message; add a rule with \"when\": \".*\" at its end",
             ));
         };
-        let place = usize::try_from(ordinal).unwrap_or(usize::MAX).saturating_sub(1);
-        let reply = rule.replies.get(place).or(rule.replies.last());
-        reply.ok_or_else(|| for_good("the script has no reply; give it one"))
+        let index = usize::try_from(ordinal).unwrap_or(usize::MAX).saturating_sub(1);
+        let reply = rule.replies.get(index).or(rule.replies.last());
+        reply.ok_or_else(|| permanent("the script has no reply; give it one"))
     }
 }
 
@@ -132,7 +132,7 @@ impl Model for ScriptedModel {
     ) -> BoxFuture<'a, Result<ModelAnswer, ModelFailure>> {
         Box::pin(async move {
             let reply = self.script.reply(&last_user_text(&request), request.ordinal)?;
-            let pieces = reply.pieces();
+            let pieces = reply.deltas();
             if pieces.is_empty() {
                 pause(reply.delay()).await;
             }
@@ -156,7 +156,7 @@ async fn pause(delay: Duration) {
     }
 }
 
-fn for_good(message: &str) -> ModelFailure {
+fn permanent(message: &str) -> ModelFailure {
     ModelFailure { message: message.to_owned(), retryable: false, retry_after_ms: None }
 }
 

@@ -18,27 +18,27 @@ use super::{Reply, Rule, Script, When};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScriptError {
     /// As a path, `rules[0].replies[2].text`; empty for the whole.
-    pub place: String,
+    pub path: String,
     /// What is wrong there and what to do.
     pub what: String,
 }
 
 impl ScriptError {
-    fn at(place: &str, what: impl fmt::Display) -> Self {
-        Self { place: place.to_owned(), what: what.to_string() }
+    fn at(path: &str, what: impl fmt::Display) -> Self {
+        Self { path: path.to_owned(), what: what.to_string() }
     }
 
     /// Lines are counted within the part that was read, so they would mislead; the place says it better.
-    fn of_part(place: &str, error: &serde_json::Error) -> Self {
+    fn from_serde(path: &str, error: &serde_json::Error) -> Self {
         let text = error.to_string();
-        Self::at(place, text.rsplit_once(" at line ").map_or(text.as_str(), |(what, _)| what))
+        Self::at(path, text.rsplit_once(" at line ").map_or(text.as_str(), |(what, _)| what))
     }
 }
 
 impl fmt::Display for ScriptError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let place = if self.place.is_empty() { "the script" } else { &self.place };
-        write!(f, "{place}: {}", self.what)
+        let path = if self.path.is_empty() { "the script" } else { &self.path };
+        write!(f, "{path}: {}", self.what)
     }
 }
 
@@ -55,13 +55,13 @@ pub(super) fn script(text: &str) -> Result<Script, ScriptError> {
             "there is no rule; write {\"rules\": [{\"when\": \".*\", \"replies\": [{\"text\": \"…\"}]}]}",
         ));
     }
-    let rules = rules.into_iter().map(|(place, part)| rule(part, place)).collect::<Result<_, _>>()?;
+    let rules = rules.into_iter().map(|(path, part)| rule(part, path)).collect::<Result<_, _>>()?;
     Ok(Script { rules })
 }
 
-fn rule(part: &RawValue, place: String) -> Result<Rule, ScriptError> {
-    let mut fields = Fields::read(part, place, &["when", "replies"])?;
-    let at_when = fields.place_of("when");
+fn rule(part: &RawValue, path: String) -> Result<Rule, ScriptError> {
+    let mut fields = Fields::read(part, path, &["when", "replies"])?;
+    let at_when = fields.path_of("when");
     let pattern: String = fields
         .value("when")?
         .ok_or_else(|| ScriptError::at(&at_when, "it is missing; \".*\" matches every user message"))?;
@@ -71,56 +71,56 @@ fn rule(part: &RawValue, place: String) -> Result<Rule, ScriptError> {
     let replies = fields.items("replies")?.unwrap_or_default();
     if replies.is_empty() {
         let what = "the rule has no reply; give it one, for example {\"text\": \"…\"}";
-        return Err(ScriptError::at(&fields.place_of("replies"), what));
+        return Err(ScriptError::at(&fields.path_of("replies"), what));
     }
-    let replies = replies.into_iter().map(|(place, part)| reply(part, place)).collect::<Result<_, _>>()?;
+    let replies = replies.into_iter().map(|(path, part)| reply(part, path)).collect::<Result<_, _>>()?;
     Ok(Rule { when: When::Matches(when), replies })
 }
 
 const REPLY_KEYS: [&str; 7] =
     ["text", "reasoning", "tool_calls", "usage", "delta_chars", "delay_ms", "error"];
 
-fn reply(part: &RawValue, place: String) -> Result<Reply, ScriptError> {
-    let mut fields = Fields::read(part, place, &REPLY_KEYS)?;
+fn reply(part: &RawValue, path: String) -> Result<Reply, ScriptError> {
+    let mut fields = Fields::read(part, path, &REPLY_KEYS)?;
     let delay = Duration::from_millis(fields.value("delay_ms")?.unwrap_or_default());
-    if let Some((place, error)) = fields.part("error") {
+    if let Some((path, error)) = fields.part("error") {
         if let Some(other) = fields.first_key() {
             let what =
                 format!("`{other}` stands beside `error`, but a reply that fails says nothing; keep one");
-            return Err(ScriptError::at(&fields.place, what));
+            return Err(ScriptError::at(&fields.path, what));
         }
-        return Ok(failure(error, place)?.after(delay));
+        return Ok(failure(error, path)?.after(delay));
     }
     let text: Option<String> = fields.value("text")?;
     let calls = fields.items("tool_calls")?.unwrap_or_default();
     if text.is_none() && calls.is_empty() {
         let what = "the reply has neither `text` nor `tool_calls` nor `error`; give it one of them";
-        return Err(ScriptError::at(&fields.place, what));
+        return Err(ScriptError::at(&fields.path, what));
     }
     let mut answer = ModelAnswer::text(text.unwrap_or_default());
     answer.reasoning = fields.value("reasoning")?;
-    answer.calls = calls.into_iter().map(|(place, part)| call(part, place)).collect::<Result<_, _>>()?;
-    if let Some((place, usage)) = fields.part("usage") {
-        let mut usage = Fields::read(usage, place, &["input_tokens", "output_tokens"])?;
+    answer.calls = calls.into_iter().map(|(path, part)| call(part, path)).collect::<Result<_, _>>()?;
+    if let Some((path, usage)) = fields.part("usage") {
+        let mut usage = Fields::read(usage, path, &["input_tokens", "output_tokens"])?;
         answer.usage.input_tokens = usage.value("input_tokens")?.unwrap_or_default();
         answer.usage.output_tokens = usage.value("output_tokens")?.unwrap_or_default();
     }
     let delta_chars = match fields.value::<usize>("delta_chars")? {
         Some(count) => Some(NonZeroUsize::new(count).ok_or_else(|| {
             let what = "a delta has at least 1 character; without `delta_chars` each part is one delta";
-            ScriptError::at(&fields.place_of("delta_chars"), what)
+            ScriptError::at(&fields.path_of("delta_chars"), what)
         })?),
         None => None,
     };
     Ok(Reply::answer(answer, delta_chars).after(delay))
 }
 
-fn failure(part: &RawValue, place: String) -> Result<Reply, ScriptError> {
-    let mut fields = Fields::read(part, place, &["status", "message", "retry_after_ms"])?;
+fn failure(part: &RawValue, path: String) -> Result<Reply, ScriptError> {
+    let mut fields = Fields::read(part, path, &["status", "message", "retry_after_ms"])?;
     let status: u16 = fields.needed("status", "a number from 400 to 599")?;
     if !(400..=599).contains(&status) {
         let what = format!("{status} is not the status of an error; use one from 400 to 599");
-        return Err(ScriptError::at(&fields.place_of("status"), what));
+        return Err(ScriptError::at(&fields.path_of("status"), what));
     }
     let message: String = fields.needed("message", "a text that says what went wrong")?;
     let reply = Reply::error(status, &message);
@@ -130,15 +130,15 @@ fn failure(part: &RawValue, place: String) -> Result<Reply, ScriptError> {
     })
 }
 
-fn call(part: &RawValue, place: String) -> Result<ModelCall, ScriptError> {
-    let mut fields = Fields::read(part, place, &["id", "name", "arguments", "arguments_text"])?;
+fn call(part: &RawValue, path: String) -> Result<ModelCall, ScriptError> {
+    let mut fields = Fields::read(part, path, &["id", "name", "arguments", "arguments_text"])?;
     let id: Option<String> = fields.value("id")?;
     let tool: String = fields.needed("name", "the name of the tool")?;
     let arguments = match (fields.part("arguments"), fields.value("arguments_text")?) {
         (Some(_), Some(_)) => {
             let what =
                 "`arguments_text` stands beside `arguments`, but a call has one or the other; keep one";
-            return Err(ScriptError::at(&fields.place, what));
+            return Err(ScriptError::at(&fields.path, what));
         }
         // What no model may say is bad arguments when it is said: the text keeps, for example, a key that appears twice.
         (Some((_, part)), None) => match json_text::parse(part.get(), &Bounds::VALUE) {
@@ -153,52 +153,52 @@ fn call(part: &RawValue, place: String) -> Result<ModelCall, ScriptError> {
 
 /// An object with its place. Each key is known and stands once; whoever reads one takes it out.
 struct Fields<'a> {
-    place: String,
+    path: String,
     parts: BTreeMap<String, &'a RawValue>,
 }
 
 impl<'a> Fields<'a> {
-    fn read(part: &'a RawValue, place: String, known: &[&str]) -> Result<Self, ScriptError> {
+    fn read(part: &'a RawValue, path: String, known: &[&str]) -> Result<Self, ScriptError> {
         let entries: Entries<'a> =
-            serde_json::from_str(part.get()).map_err(|error| ScriptError::of_part(&place, &error))?;
+            serde_json::from_str(part.get()).map_err(|error| ScriptError::from_serde(&path, &error))?;
         let mut parts = BTreeMap::new();
         for (key, value) in entries.0 {
             if !known.contains(&key.as_str()) {
                 let what = format!("unknown key `{key}`; the keys here are {}", known.join(", "));
-                return Err(ScriptError::at(&place, what));
+                return Err(ScriptError::at(&path, what));
             }
             if parts.contains_key(&key) {
-                return Err(ScriptError::at(&place, format!("the key `{key}` stands here twice; keep one")));
+                return Err(ScriptError::at(&path, format!("the key `{key}` stands here twice; keep one")));
             }
             parts.insert(key, value);
         }
-        Ok(Self { place, parts })
+        Ok(Self { path, parts })
     }
 
-    fn place_of(&self, key: &str) -> String {
-        if self.place.is_empty() { key.to_owned() } else { format!("{}.{key}", self.place) }
+    fn path_of(&self, key: &str) -> String {
+        if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) }
     }
 
     fn part(&mut self, key: &str) -> Option<(String, &'a RawValue)> {
         let part = self.parts.remove(key)?;
-        Some((self.place_of(key), part))
+        Some((self.path_of(key), part))
     }
 
     fn value<T: Deserialize<'a>>(&mut self, key: &str) -> Result<Option<T>, ScriptError> {
-        let Some((place, part)) = self.part(key) else { return Ok(None) };
-        serde_json::from_str(part.get()).map(Some).map_err(|error| ScriptError::of_part(&place, &error))
+        let Some((path, part)) = self.part(key) else { return Ok(None) };
+        serde_json::from_str(part.get()).map(Some).map_err(|error| ScriptError::from_serde(&path, &error))
     }
 
     fn needed<T: Deserialize<'a>>(&mut self, key: &str, meaning: &str) -> Result<T, ScriptError> {
         let value = self.value(key)?;
-        value.ok_or_else(|| ScriptError::at(&self.place_of(key), format!("it is missing; write {meaning}")))
+        value.ok_or_else(|| ScriptError::at(&self.path_of(key), format!("it is missing; write {meaning}")))
     }
 
     fn items(&mut self, key: &str) -> Result<Option<Vec<(String, &'a RawValue)>>, ScriptError> {
-        let place = self.place_of(key);
+        let path = self.path_of(key);
         let items = self.value::<Vec<&'a RawValue>>(key)?;
         Ok(items.map(|items| {
-            items.into_iter().enumerate().map(|(index, item)| (format!("{place}[{index}]"), item)).collect()
+            items.into_iter().enumerate().map(|(index, item)| (format!("{path}[{index}]"), item)).collect()
         }))
     }
 

@@ -10,19 +10,19 @@ use serde_json::Value;
 /// An answer, or an error in its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply {
-    said: Said,
+    body: ReplyBody,
     delay: Duration,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Said {
+enum ReplyBody {
     Answer { answer: ModelAnswer, delta_chars: Option<NonZeroUsize> },
     Failure(ModelFailure),
 }
 
 impl Reply {
     pub(super) const fn answer(answer: ModelAnswer, delta_chars: Option<NonZeroUsize>) -> Self {
-        Self { said: Said::Answer { answer, delta_chars }, delay: Duration::ZERO }
+        Self { body: ReplyBody::Answer { answer, delta_chars }, delay: Duration::ZERO }
     }
 
     pub fn text(text: impl Into<String>) -> Self {
@@ -43,7 +43,7 @@ impl Reply {
             retryable: matches!(status, 429 | 500..),
             retry_after_ms: None,
         };
-        Self { said: Said::Failure(failure), delay: Duration::ZERO }
+        Self { body: ReplyBody::Failure(failure), delay: Duration::ZERO }
     }
 
     /// # Panics
@@ -97,9 +97,11 @@ impl Reply {
     /// On an error: who fails says nothing.
     #[must_use]
     pub fn delta_chars(mut self, count: NonZeroUsize) -> Self {
-        match &mut self.said {
-            Said::Answer { delta_chars, .. } => *delta_chars = Some(count),
-            Said::Failure(_) => panic!("`delta_chars` on a reply that is an error: give it to an answer"),
+        match &mut self.body {
+            ReplyBody::Answer { delta_chars, .. } => *delta_chars = Some(count),
+            ReplyBody::Failure(_) => {
+                panic!("`delta_chars` on a reply that is an error: give it to an answer")
+            }
         }
         self
     }
@@ -117,17 +119,17 @@ impl Reply {
     /// On an answer: nobody tries it again.
     #[must_use]
     pub fn retry_after_ms(mut self, wait_ms: u64) -> Self {
-        match &mut self.said {
-            Said::Failure(failure) => failure.retry_after_ms = Some(wait_ms),
-            Said::Answer { .. } => panic!("`retry_after_ms` on an answer: give it to `Reply::error`"),
+        match &mut self.body {
+            ReplyBody::Failure(failure) => failure.retry_after_ms = Some(wait_ms),
+            ReplyBody::Answer { .. } => panic!("`retry_after_ms` on an answer: give it to `Reply::error`"),
         }
         self
     }
 
     fn change_answer(mut self, what: &str, change: impl FnOnce(&mut ModelAnswer)) -> Self {
-        match &mut self.said {
-            Said::Answer { answer, .. } => change(answer),
-            Said::Failure(_) => panic!("`{what}` on a reply that is an error: give it to an answer"),
+        match &mut self.body {
+            ReplyBody::Answer { answer, .. } => change(answer),
+            ReplyBody::Failure(_) => panic!("`{what}` on a reply that is an error: give it to an answer"),
         }
         self
     }
@@ -137,15 +139,15 @@ impl Reply {
     }
 
     pub(super) fn outcome(&self) -> Result<ModelAnswer, ModelFailure> {
-        match &self.said {
-            Said::Answer { answer, .. } => Ok(answer.clone()),
-            Said::Failure(failure) => Err(failure.clone()),
+        match &self.body {
+            ReplyBody::Answer { answer, .. } => Ok(answer.clone()),
+            ReplyBody::Failure(failure) => Err(failure.clone()),
         }
     }
 
     /// The deltas, in the order in which they are said.
-    pub(super) fn pieces(&self) -> Vec<(Part, &str)> {
-        let Said::Answer { answer, delta_chars } = &self.said else { return Vec::new() };
+    pub(super) fn deltas(&self) -> Vec<(Part, &str)> {
+        let ReplyBody::Answer { answer, delta_chars } = &self.body else { return Vec::new() };
         let thought = answer.reasoning.iter().map(|reasoning| (Part::Reasoning, reasoning.as_str()));
         let said = [(Part::Text, answer.text.as_str())];
         let asked = (0..=u16::MAX).zip(&answer.calls).map(|(index, call)| {
@@ -154,13 +156,13 @@ impl Reply {
         });
         let parts = thought.chain(said).chain(asked);
         parts
-            .flat_map(|(part, text)| cut(text, *delta_chars).map(move |piece| (part.clone(), piece)))
+            .flat_map(|(part, text)| chunks(text, *delta_chars).map(move |piece| (part.clone(), piece)))
             .collect()
     }
 }
 
 /// Pieces of this many characters, the last one perhaps shorter.
-fn cut(text: &str, chars_max: Option<NonZeroUsize>) -> impl Iterator<Item = &str> {
+fn chunks(text: &str, chars_max: Option<NonZeroUsize>) -> impl Iterator<Item = &str> {
     let mut rest = text;
     std::iter::from_fn(move || {
         let end = chars_max.and_then(|count| rest.char_indices().nth(count.get()));

@@ -92,7 +92,7 @@ async fn the_first_rule_that_matches_serves_although_a_later_one_matches_too() {
 }
 
 #[tokio::test]
-async fn without_a_matching_rule_the_call_fails_for_good_and_says_why() {
+async fn without_a_matching_rule_the_call_fails_permanently_with_a_reason() {
     let model = model(r#"{"rules": [{"when": "^pay", "replies": [{"text": "Paid."}]}]}"#);
 
     let why =
@@ -101,7 +101,7 @@ async fn without_a_matching_rule_the_call_fails_for_good_and_says_why() {
 }
 
 #[tokio::test]
-async fn a_model_without_replies_fails_for_good_and_says_why() {
+async fn a_model_without_replies_fails_permanently_with_a_reason() {
     let model = ScriptedModel::replying([]);
 
     let why = "the script has no reply; give it one";
@@ -109,7 +109,7 @@ async fn a_model_without_replies_fails_for_good_and_says_why() {
 }
 
 #[tokio::test]
-async fn what_the_user_said_last_chooses_the_rule_whatever_came_after_it() {
+async fn the_last_user_message_chooses_the_rule() {
     let model = model(
         r#"{"rules": [{"when": "earlier", "replies": [{"text": "wrong"}]},
                       {"when": "latest", "replies": [{"text": "right"}]}]}"#,
@@ -158,7 +158,7 @@ async fn the_texts_of_a_message_in_parts_are_read_as_lines() {
 }
 
 #[tokio::test]
-async fn an_error_may_be_tried_again_where_its_status_says_so() {
+async fn an_error_is_retryable_depending_on_its_status() {
     let retried: Vec<u16> = (400..=599).filter(|status| is_retried(*status)).collect();
 
     let expected: Vec<u16> = [429].into_iter().chain(500..=599).collect();
@@ -244,7 +244,7 @@ fn each_part_is_one_delta_unless_the_script_cuts_it() {
     let arguments =
         |index, call_id: Option<&str>| Part::Arguments { index, call_id: call_id.map(str::to_owned) };
     assert_eq!(
-        reply.pieces(),
+        reply.deltas(),
         [
             (Part::Reasoning, "Greet them."),
             (Part::Text, "Hello"),
@@ -257,15 +257,15 @@ fn each_part_is_one_delta_unless_the_script_cuts_it() {
 #[test]
 fn deltas_are_cut_by_characters_and_not_by_bytes() {
     let reply = Reply::text("aé日😀z").and_call("a", "echo", json!({"n": 1})).delta_chars(NonZeroUsize::MIN);
-    let texts: Vec<&str> = reply.pieces().into_iter().map(|(_, text)| text).collect();
+    let texts: Vec<&str> = reply.deltas().into_iter().map(|(_, text)| text).collect();
     assert_eq!(texts, ["a", "é", "日", "😀", "z", "{", "\"", "n", "\"", ":", "1", "}"]);
 
     let reply = Reply::text("Done.").delta_chars(NonZeroUsize::new(4).unwrap());
-    assert_eq!(reply.pieces(), [(Part::Text, "Done"), (Part::Text, ".")]);
+    assert_eq!(reply.deltas(), [(Part::Text, "Done"), (Part::Text, ".")]);
     let reply = Reply::text("Done.").delta_chars(NonZeroUsize::new(5).unwrap());
-    assert_eq!(reply.pieces(), [(Part::Text, "Done.")]);
-    assert_eq!(Reply::text("").pieces(), []);
-    assert_eq!(Reply::error(500, "no").pieces(), []);
+    assert_eq!(reply.deltas(), [(Part::Text, "Done.")]);
+    assert_eq!(Reply::text("").deltas(), []);
+    assert_eq!(Reply::error(500, "no").deltas(), []);
 }
 
 #[tokio::test(start_paused = true)]
@@ -322,7 +322,7 @@ fn a_script_without_rules_or_a_rule_without_replies_is_refused() {
 }
 
 #[test]
-fn an_unknown_key_is_refused_wherever_it_stands() {
+fn an_unknown_key_is_refused_at_every_level() {
     let in_rule = r#"{"rules": [{"when": "a", "replies": [{"text": "a"}]}, {"wen": "b"}]}"#;
     assert_eq!(mistake(in_rule), "rules[1]: unknown key `wen`; the keys here are when, replies");
     assert_eq!(mistake(r#"{"rule": []}"#), "the script: unknown key `rule`; the keys here are rules");
@@ -342,7 +342,7 @@ fn an_unknown_key_is_refused_wherever_it_stands() {
 }
 
 #[test]
-fn a_key_that_stands_twice_is_refused_instead_of_losing_one() {
+fn a_duplicate_key_is_refused() {
     assert_eq!(
         mistake_in_reply(r#"{"text": "a", "text": "b"}"#),
         "rules[0].replies[1]: the key `text` stands here twice; keep one"
@@ -350,7 +350,7 @@ fn a_key_that_stands_twice_is_refused_instead_of_losing_one() {
 }
 
 #[test]
-fn a_pattern_that_is_none_is_refused_with_its_place() {
+fn an_invalid_pattern_is_refused_with_its_path() {
     let said = mistake(r#"{"rules": [{"when": "a(", "replies": [{"text": "a"}]}]}"#);
     assert!(said.starts_with("rules[0].when: this is not a regular expression: "), "{said}");
     assert!(said.contains("unclosed group"), "{said}");
@@ -371,7 +371,7 @@ async fn of_two_rules_with_the_same_pattern_the_first_serves() {
 }
 
 #[test]
-fn a_reply_that_says_nothing_is_refused() {
+fn an_empty_reply_is_refused() {
     for nothing in [r#"{}"#, r#"{"delay_ms": 5}"#, r#"{"tool_calls": []}"#, r#"{"reasoning": "hm"}"#] {
         assert_eq!(
             mistake_in_reply(nothing),

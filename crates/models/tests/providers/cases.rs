@@ -5,15 +5,15 @@ use std::time::Duration;
 use models::providers::{Provider, Timeouts};
 use serde_json::json;
 
-use crate::dialects::{Say, Trouble, Why, spoken};
+use crate::dialects::{ProviderFailure, StopReason, StreamEvent, encode};
 use crate::expected::{Expected, calls, text, thought, uncounted};
-use crate::fake::{Step, Story};
+use crate::fake::{ConnectionScript, Step};
 
 #[derive(Clone)]
 pub(crate) struct Case {
     pub(crate) name: &'static str,
     /// None: nobody listens.
-    pub(crate) story: Option<Story>,
+    pub(crate) script: Option<ConnectionScript>,
     pub(crate) expected: Expected,
     pub(crate) timeouts: Timeouts,
 }
@@ -27,8 +27,8 @@ const PATIENT: Timeouts = Timeouts {
 const SHORT: Duration = Duration::from_millis(250);
 pub(crate) const KEY: &str = "sk-test-0123456789abcdef";
 
-fn case(name: &'static str, story: Story, expected: Expected) -> Case {
-    Case { name, story: Some(story), expected, timeouts: PATIENT }
+fn case(name: &'static str, script: ConnectionScript, expected: Expected) -> Case {
+    Case { name, script: Some(script), expected, timeouts: PATIENT }
 }
 
 fn head(provider: Provider) -> Step {
@@ -37,38 +37,48 @@ fn head(provider: Provider) -> Step {
 }
 
 /// Each message in a piece of its own.
-fn stream(provider: Provider, says: &[Say]) -> Story {
-    let said = spoken(provider, says).into_iter().map(|message| Step::Say(message.into_bytes()));
+fn stream(provider: Provider, stream_events: &[StreamEvent]) -> ConnectionScript {
+    let said = encode(provider, stream_events).into_iter().map(|message| Step::Body(message.into_bytes()));
     [head(provider)].into_iter().chain(said).collect()
 }
 
-fn whole(provider: Provider, says: &[Say]) -> Story {
-    let mut story = stream(provider, says);
-    story.push(Step::End);
-    story
+fn whole(provider: Provider, stream_events: &[StreamEvent]) -> ConnectionScript {
+    let mut script = stream(provider, stream_events);
+    script.push(Step::End);
+    script
 }
 
 /// The same bytes in pieces of this many, with this much time between them.
-fn in_pieces(provider: Provider, says: &[Say], size: usize, pause: Duration) -> Story {
-    let bytes = spoken(provider, says).concat().into_bytes();
-    let pieces = bytes.chunks(size).flat_map(|piece| [Step::Say(piece.to_vec()), Step::Pause(pause)]);
+fn in_pieces(
+    provider: Provider,
+    stream_events: &[StreamEvent],
+    size: usize,
+    pause: Duration,
+) -> ConnectionScript {
+    let bytes = encode(provider, stream_events).concat().into_bytes();
+    let pieces = bytes.chunks(size).flat_map(|piece| [Step::Body(piece.to_vec()), Step::Pause(pause)]);
     [head(provider)].into_iter().chain(pieces).chain([Step::End]).collect()
 }
 
-fn refused(status: u16, headers: &str, body: &str) -> Story {
+fn refused(status: u16, headers: &str, body: &str) -> ConnectionScript {
     let head = Step::Head(status, format!("content-type: application/json\r\n{headers}"));
-    vec![head, Step::Say(body.as_bytes().to_vec()), Step::End]
+    vec![head, Step::Body(body.as_bytes().to_vec()), Step::End]
 }
 
-const HELLO: [Say; 5] =
-    [Say::Begin, Say::Text("Hel"), Say::Text("lo, 世界"), Say::Finish(Why::Said), Say::Usage];
-const ASKED: [Say; 6] = [
-    Say::Begin,
-    Say::Call(0, "call_a", "echo"),
-    Say::Arguments(0, "{\"text\":"),
-    Say::Arguments(0, "\"a\"}"),
-    Say::Finish(Why::Asked),
-    Say::Usage,
+const HELLO: [StreamEvent; 5] = [
+    StreamEvent::Begin,
+    StreamEvent::Text("Hel"),
+    StreamEvent::Text("lo, 世界"),
+    StreamEvent::Finish(StopReason::EndTurn),
+    StreamEvent::Usage,
+];
+const ASKED: [StreamEvent; 6] = [
+    StreamEvent::Begin,
+    StreamEvent::Call(0, "call_a", "echo"),
+    StreamEvent::Arguments(0, "{\"text\":"),
+    StreamEvent::Arguments(0, "\"a\"}"),
+    StreamEvent::Finish(StopReason::ToolCalls),
+    StreamEvent::Usage,
 ];
 
 pub(crate) fn all(provider: Provider) -> Vec<Case> {
@@ -78,27 +88,45 @@ pub(crate) fn all(provider: Provider) -> Vec<Case> {
 
 fn answers(provider: Provider) -> Vec<Case> {
     let two = [
-        Say::Begin,
-        Say::Text("Both."),
-        Say::Call(0, "call_a", "echo"),
-        Say::Arguments(0, "{\"text\":\"a\"}"),
-        Say::Call(1, "call_b", "files_read"),
-        Say::Arguments(1, "{\"path\":\"b\"}"),
-        Say::Finish(Why::Asked),
-        Say::Usage,
+        StreamEvent::Begin,
+        StreamEvent::Text("Both."),
+        StreamEvent::Call(0, "call_a", "echo"),
+        StreamEvent::Arguments(0, "{\"text\":\"a\"}"),
+        StreamEvent::Call(1, "call_b", "files_read"),
+        StreamEvent::Arguments(1, "{\"path\":\"b\"}"),
+        StreamEvent::Finish(StopReason::ToolCalls),
+        StreamEvent::Usage,
     ];
-    let bare = [Say::Begin, Say::Call(0, "call_a", "echo"), Say::Finish(Why::Asked), Say::Usage];
-    let thinking = [Say::Begin, Say::Think("Hm."), Say::Text("Yes."), Say::Finish(Why::Said), Say::Usage];
-    let odd = [Say::Begin, Say::Unknown, Say::Text("Yes."), Say::Unknown, Say::Finish(Why::Said), Say::Usage];
+    let bare = [
+        StreamEvent::Begin,
+        StreamEvent::Call(0, "call_a", "echo"),
+        StreamEvent::Finish(StopReason::ToolCalls),
+        StreamEvent::Usage,
+    ];
+    let thinking = [
+        StreamEvent::Begin,
+        StreamEvent::Think("Hm."),
+        StreamEvent::Text("Yes."),
+        StreamEvent::Finish(StopReason::EndTurn),
+        StreamEvent::Usage,
+    ];
+    let odd = [
+        StreamEvent::Begin,
+        StreamEvent::Unknown,
+        StreamEvent::Text("Yes."),
+        StreamEvent::Unknown,
+        StreamEvent::Finish(StopReason::EndTurn),
+        StreamEvent::Usage,
+    ];
     let hello = text("Hello, 世界");
-    let all_at_once = Step::Say(spoken(provider, &HELLO).concat().into_bytes());
-    let crlf = Step::Say(spoken(provider, &HELLO).concat().replace('\n', "\r\n").into_bytes());
+    let all_at_once = Step::Body(encode(provider, &HELLO).concat().into_bytes());
+    let crlf = Step::Body(encode(provider, &HELLO).concat().replace('\n', "\r\n").into_bytes());
     let comments = if provider == Provider::Ollama { "\n\n" } else { ": still here\n\nretry: 5\n\n" };
     let mut commented = stream(provider, &HELLO);
-    commented.insert(1, Step::Say(comments.as_bytes().to_vec()));
-    commented.insert(3, Step::Say(comments.as_bytes().to_vec()));
+    commented.insert(1, Step::Body(comments.as_bytes().to_vec()));
+    commented.insert(3, Step::Body(comments.as_bytes().to_vec()));
     commented.push(Step::End);
-    let mut unended = spoken(provider, &HELLO).concat();
+    let mut unended = encode(provider, &HELLO).concat();
     unended.truncate(unended.trim_end().len());
     vec![
         case("a text in pieces", whole(provider, &HELLO), hello.clone()),
@@ -113,7 +141,7 @@ fn answers(provider: Provider) -> Vec<Case> {
         case("comments and empty lines", commented, hello.clone()),
         case(
             "no end of the last line",
-            vec![head(provider), Step::Say(unended.into_bytes()), Step::End],
+            vec![head(provider), Step::Body(unended.into_bytes()), Step::End],
             hello,
         ),
         case("words that nobody knows", whole(provider, &odd), text("Yes.")),
@@ -138,7 +166,7 @@ fn waits(provider: Provider) -> Vec<Case> {
     let first = Timeouts { first_byte: SHORT, ..PATIENT };
     let idle = Timeouts { idle: SHORT, ..PATIENT };
     let heard = "nothing was heard for 250ms";
-    let late = |name, story, expected, timeouts| Case { timeouts, ..case(name, story, expected) };
+    let late = |name, script, expected, timeouts| Case { timeouts, ..case(name, script, expected) };
     vec![
         late("no answer at all", vec![Step::Hang], Expected::Again("no answer within 250ms", None), first),
         late("a head and no word", vec![head(provider), Step::Hang], Expected::Again(heard, None), first),
@@ -149,7 +177,7 @@ fn waits(provider: Provider) -> Vec<Case> {
             text("Hello, 世界"),
             Timeouts { idle: Duration::from_secs(5), ..PATIENT },
         ),
-        Case { story: None, ..case("refused", Vec::new(), Expected::Again("no connection: ", None)) },
+        Case { script: None, ..case("refused", Vec::new(), Expected::Again("no connection: ", None)) },
     ]
 }
 
@@ -157,10 +185,10 @@ fn broken(provider: Provider) -> Vec<Case> {
     let cut = stream(provider, &HELLO[..3]);
     let mut ended_early = cut.clone();
     ended_early.push(Step::End);
-    let half = |story: &[Step], bytes: &[u8]| {
-        let mut story = story.to_vec();
-        story.push(Step::Say(bytes.to_vec()));
-        story
+    let half = |script: &[Step], bytes: &[u8]| {
+        let mut script = script.to_vec();
+        script.push(Step::Body(bytes.to_vec()));
+        script
     };
     let begin: &[u8] = if provider == Provider::Ollama { b"" } else { b"data: " };
     let said = |bytes: &[u8]| [begin, bytes, b"\n\n"].concat();
@@ -198,7 +226,7 @@ fn refusals() -> Vec<Case> {
     let echo = format!("Incorrect API key provided: {KEY}. Yours begins with sk-test-01****");
     let long = "x".repeat(200_000);
     let page = Step::Head(200, "content-type: text/html; charset=utf-8\r\n".to_owned());
-    let page = vec![page, Step::Say(b"<html>Welcome</html>".to_vec()), Step::End];
+    let page = vec![page, Step::Body(b"<html>Welcome</html>".to_vec()), Step::End];
     let busy = json!({"error": {"code": 503, "message": "overloaded"}}).to_string();
     vec![
         case(
@@ -238,34 +266,49 @@ fn refusals() -> Vec<Case> {
 }
 
 fn endings(provider: Provider) -> Vec<Case> {
-    let said = |last: Say| whole(provider, &[Say::Begin, Say::Text("Hel"), last, Say::Usage]);
-    let trouble = |trouble| stream(provider, &[Say::Begin, Say::Text("Hel"), Say::Trouble(trouble)]);
+    let said = |last: StreamEvent| {
+        whole(provider, &[StreamEvent::Begin, StreamEvent::Text("Hel"), last, StreamEvent::Usage])
+    };
+    let trouble = |trouble| {
+        stream(
+            provider,
+            &[StreamEvent::Begin, StreamEvent::Text("Hel"), StreamEvent::ProviderFailure(trouble)],
+        )
+    };
     let mut found = vec![
-        case("cut off at the limit of tokens", said(Say::Finish(Why::CutOff)), text("Hel")),
+        case("cut off at the limit of tokens", said(StreamEvent::Finish(StopReason::CutOff)), text("Hel")),
         case(
             "cut off before the first word",
-            whole(provider, &[Say::Begin, Say::Think("Hm."), Say::Finish(Why::CutOff), Say::Usage]),
+            whole(
+                provider,
+                &[
+                    StreamEvent::Begin,
+                    StreamEvent::Think("Hm."),
+                    StreamEvent::Finish(StopReason::CutOff),
+                    StreamEvent::Usage,
+                ],
+            ),
             Expected::ForGood("was cut off at its limit of tokens before its first word"),
         ),
         case(
             "trouble that passes",
-            trouble(Trouble::Busy),
+            trouble(ProviderFailure::Busy),
             Expected::Again("it broke off: overloaded", None),
         ),
         case(
             "a wrong request, told late",
-            trouble(Trouble::Wrong),
+            trouble(ProviderFailure::Wrong),
             Expected::ForGood("it broke off: bad input"),
         ),
         case(
             "the context is full, told late",
-            trouble(Trouble::ContextFull),
+            trouble(ProviderFailure::ContextFull),
             Expected::ForGood("does not fit into the model's context"),
         ),
     ];
     // Ollama has no filter.
     if provider != Provider::Ollama {
-        let filtered = said(Say::Finish(Why::Filtered));
+        let filtered = said(StreamEvent::Finish(StopReason::Filtered));
         found.push(case("a filter", filtered, Expected::ForGood("stopped by the provider's content filter")));
     }
     // In the others the end and its reason are one message.
@@ -279,7 +322,7 @@ fn endings(provider: Provider) -> Vec<Case> {
         let hung_up = hanging.clone();
         hanging.push(Step::Hang);
         let mut garbage = hung_up.clone();
-        garbage.push(Step::Say(b"data: {\"oops\": ]\n\n".to_vec()));
+        garbage.push(Step::Body(b"data: {\"oops\": ]\n\n".to_vec()));
         found.push(case("hung up after the reason for the end", hung_up, hello.clone()));
         found.push(case("garbage after the reason for the end", garbage, hello.clone()));
         let idle = Timeouts { idle: SHORT, ..PATIENT };
@@ -293,10 +336,11 @@ fn own(provider: Provider) -> Vec<Case> {
     match provider {
         Provider::OpenAiCompatible => [own_chat(), vec![cut_within_a_call(provider)]].concat(),
         Provider::OpenAi => {
-            let lost = [Say::Begin, Say::Arguments(3, "{}")];
-            let mut hole = spoken(provider, &HELLO);
+            let lost = [StreamEvent::Begin, StreamEvent::Arguments(3, "{}")];
+            let mut hole = encode(provider, &HELLO);
             hole.remove(2);
-            let hole: Story = hole.into_iter().map(|message| Step::Say(message.into_bytes())).collect();
+            let hole: ConnectionScript =
+                hole.into_iter().map(|message| Step::Body(message.into_bytes())).collect();
             let hole = [head(provider)].into_iter().chain(hole).chain([Step::End]).collect();
             vec![
                 case("arguments of no call", whole(provider, &lost), Expected::Again("is corrupt", None)),
@@ -305,7 +349,7 @@ fn own(provider: Provider) -> Vec<Case> {
             ]
         }
         Provider::Anthropic => {
-            let lost = [Say::Begin, Say::Arguments(3, "{}")];
+            let lost = [StreamEvent::Begin, StreamEvent::Arguments(3, "{}")];
             vec![
                 case("arguments of no call", whole(provider, &lost), Expected::Again("is corrupt", None)),
                 cut_within_a_call(provider),
@@ -316,20 +360,25 @@ fn own(provider: Provider) -> Vec<Case> {
 }
 
 fn cut_within_a_call(provider: Provider) -> Case {
-    let cut = [ASKED[..3].to_vec(), vec![Say::Text("Hel"), Say::Finish(Why::CutOff), Say::Usage]].concat();
+    let cut = [
+        ASKED[..3].to_vec(),
+        vec![StreamEvent::Text("Hel"), StreamEvent::Finish(StopReason::CutOff), StreamEvent::Usage],
+    ]
+    .concat();
     let what = "was cut off at its limit of tokens within a call";
     case("cut off within a call", whole(provider, &cut), Expected::ForGood(what))
 }
 
 fn own_chat() -> Vec<Case> {
     let provider = Provider::OpenAiCompatible;
-    let raw = |chunks: &[serde_json::Value]| -> Story {
+    let raw = |chunks: &[serde_json::Value]| -> ConnectionScript {
         let said = |delta: &serde_json::Value| {
             let chunk = json!({"choices": [{"index": 0, "delta": delta}]});
-            Step::Say(format!("data: {chunk}\n\n").into_bytes())
+            Step::Body(format!("data: {chunk}\n\n").into_bytes())
         };
-        let end = spoken(provider, &[Say::Finish(Why::Asked), Say::Usage]).concat();
-        let end = [Step::Say(end.into_bytes()), Step::End];
+        let end =
+            encode(provider, &[StreamEvent::Finish(StopReason::ToolCalls), StreamEvent::Usage]).concat();
+        let end = [Step::Body(end.into_bytes()), Step::End];
         [head(provider)].into_iter().chain(chunks.iter().map(said)).chain(end).collect()
     };
     let call = |index: Option<u64>, id: &str, name: &str, arguments: &str| {
@@ -359,7 +408,7 @@ fn own_chat() -> Vec<Case> {
     ]);
     let same_index = raw(&[call(Some(0), "a", "echo", "{\"n\":1}"), call(Some(0), "b", "echo", "{\"n\":2}")]);
     let garbled = raw(&[call(Some(0), "a", "echo", "{\"n\": oops")]);
-    let done_without_reason = vec![head(provider), Step::Say(b"data: [DONE]\n\n".to_vec()), Step::End];
+    let done_without_reason = vec![head(provider), Step::Body(b"data: [DONE]\n\n".to_vec()), Step::End];
     let refusal = raw(&[json!({"refusal": "I would rather not."})]);
     vec![
         case("two calls, interleaved and out of order", reordered, both.clone()),

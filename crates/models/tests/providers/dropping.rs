@@ -8,22 +8,22 @@ use models::providers::{Provider, Timeouts};
 use serde_json::json;
 use tokio::time::Instant;
 
-use crate::dialects::{ALL, Say, spoken};
-use crate::fake::{Fake, News, Step, Story};
+use crate::dialects::{ALL, StreamEvent, encode};
+use crate::fake::{ConnectionScript, Fake, FakeEvent, Step};
 use crate::table::{model, request, user};
 
 /// How long after the call was dropped the provider saw its socket closed.
-async fn closed_after(provider: Provider, story: Story) -> Duration {
-    let mut fake = Fake::telling(vec![story]).await;
+async fn closed_after(provider: Provider, script: ConnectionScript) -> Duration {
+    let mut fake = Fake::serving(vec![script]).await;
     let model = model(provider, &fake.url, Timeouts::default());
     let call =
         tokio::spawn(
             async move { model.answer(request([user(json!("Hello"))]), Deltas::discarding()).await },
         );
-    let News::Hanging = fake.next_news().await else { panic!("closed before it was dropped") };
+    let FakeEvent::Hanging = fake.next_event().await else { panic!("closed before it was dropped") };
     let dropped = Instant::now();
     call.abort();
-    let News::Closed(closed) = fake.next_news().await else { panic!("it hangs once") };
+    let FakeEvent::Closed(closed) = fake.next_event().await else { panic!("it hangs once") };
     assert!(call.await.expect_err("it was dropped").is_cancelled());
     closed.saturating_duration_since(dropped)
 }
@@ -35,13 +35,15 @@ async fn a_dropped_call_closes_the_socket_of_its_provider() {
     for provider in ALL {
         let kind = if provider == Provider::Ollama { "application/x-ndjson" } else { "text/event-stream" };
         let head = Step::Head(200, format!("content-type: {kind}\r\n"));
-        let words = Step::Say(spoken(provider, &[Say::Begin, Say::Text("Hel")]).concat().into_bytes());
-        for (what, story) in [
+        let words = Step::Body(
+            encode(provider, &[StreamEvent::Begin, StreamEvent::Text("Hel")]).concat().into_bytes(),
+        );
+        for (what, script) in [
             ("before the head", vec![Step::Hang]),
             ("before the first word", vec![head.clone(), Step::Hang]),
             ("in the middle", vec![head, words, Step::Hang]),
         ] {
-            let after = closed_after(provider, story).await;
+            let after = closed_after(provider, script).await;
             println!("{provider:?}, dropped {what}: closed after {after:?}");
             assert!(after < deadline, "{provider:?}, dropped {what}: closed after {after:?}");
         }

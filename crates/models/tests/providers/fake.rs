@@ -15,7 +15,7 @@ pub(crate) enum Step {
     /// Status, and further headers with their ends of line.
     Head(u16, String),
     /// One piece of the body.
-    Say(Vec<u8>),
+    Body(Vec<u8>),
     Pause(Duration),
     /// The body is over, in order.
     End,
@@ -23,11 +23,11 @@ pub(crate) enum Step {
     Hang,
 }
 
-pub(crate) type Story = Vec<Step>;
+pub(crate) type ConnectionScript = Vec<Step>;
 
 /// What a story is told by the fake while it happens.
 #[derive(Debug)]
-pub(crate) enum News {
+pub(crate) enum FakeEvent {
     /// It hangs.
     Hanging,
     /// The other side closed its socket.
@@ -45,26 +45,26 @@ pub(crate) struct Received {
 pub(crate) struct Fake {
     pub(crate) url: String,
     received: Arc<Mutex<Vec<Received>>>,
-    pub(crate) news: UnboundedReceiver<News>,
+    pub(crate) events: UnboundedReceiver<FakeEvent>,
 }
 
 impl Fake {
-    /// The n-th connection gets the n-th story, and the last one repeats.
-    pub(crate) async fn telling(stories: Vec<Story>) -> Self {
+    /// The n-th connection gets the n-th script, and the last one repeats.
+    pub(crate) async fn serving(scripts: Vec<ConnectionScript>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let url = format!("http://{}", listener.local_addr().expect("an address"));
         let received = Arc::new(Mutex::new(Vec::new()));
-        let (sender, news) = unbounded_channel();
+        let (sender, events) = unbounded_channel();
         let kept = received.clone();
         tokio::spawn(async move {
-            let mut stories = stories.into_iter().peekable();
-            let mut story = Vec::new();
+            let mut scripts = scripts.into_iter().peekable();
+            let mut script = Vec::new();
             while let Ok((socket, _)) = listener.accept().await {
-                story = stories.next().unwrap_or(story);
-                tokio::spawn(tell(socket, story.clone(), kept.clone(), sender.clone()));
+                script = scripts.next().unwrap_or(script);
+                tokio::spawn(serve(socket, script.clone(), kept.clone(), sender.clone()));
             }
         });
-        Self { url, received, news }
+        Self { url, received, events }
     }
 
     pub(crate) fn received(&self) -> Vec<Received> {
@@ -72,44 +72,44 @@ impl Fake {
     }
 
     /// The next news, within a time that only a broken program takes.
-    pub(crate) async fn next_news(&mut self) -> News {
-        let next = tokio::time::timeout(Duration::from_secs(20), self.news.recv()).await;
+    pub(crate) async fn next_event(&mut self) -> FakeEvent {
+        let next = tokio::time::timeout(Duration::from_secs(20), self.events.recv()).await;
         next.expect("news in time").expect("a fake that lives")
     }
 }
 
 /// An address at which nobody listens.
-pub(crate) async fn nobody() -> String {
+pub(crate) async fn closed_address() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     format!("http://{}", listener.local_addr().expect("an address"))
 }
 
 /// Whoever hangs up in the middle ends the story: that is what some of them are about.
-async fn tell(
+async fn serve(
     mut socket: TcpStream,
-    story: Story,
+    script: ConnectionScript,
     received: Arc<Mutex<Vec<Received>>>,
-    news: UnboundedSender<News>,
+    events: UnboundedSender<FakeEvent>,
 ) {
     let Some(request) = read_request(&mut socket).await else { return };
     received.lock().expect("nobody panicked with it").push(request);
-    for step in story {
+    for step in script {
         let written = match step {
             Step::Head(status, headers) => {
                 let head = format!("HTTP/1.1 {status} So\r\n{headers}transfer-encoding: chunked\r\n\r\n");
                 socket.write_all(head.as_bytes()).await
             }
-            Step::Say(bytes) => say(&mut socket, &bytes).await,
+            Step::Body(bytes) => write_chunk(&mut socket, &bytes).await,
             Step::Pause(time) => {
                 tokio::time::sleep(time).await;
                 Ok(())
             }
             Step::End => socket.write_all(b"0\r\n\r\n").await,
             Step::Hang => {
-                let _ = news.send(News::Hanging);
+                let _ = events.send(FakeEvent::Hanging);
                 let mut rest = [0_u8; 64];
                 while socket.read(&mut rest).await.is_ok_and(|count| count > 0) {}
-                let _ = news.send(News::Closed(Instant::now()));
+                let _ = events.send(FakeEvent::Closed(Instant::now()));
                 Ok(())
             }
         };
@@ -119,7 +119,7 @@ async fn tell(
     }
 }
 
-async fn say(socket: &mut TcpStream, bytes: &[u8]) -> std::io::Result<()> {
+async fn write_chunk(socket: &mut TcpStream, bytes: &[u8]) -> std::io::Result<()> {
     let mut chunk = format!("{:x}\r\n", bytes.len()).into_bytes();
     chunk.extend_from_slice(bytes);
     chunk.extend_from_slice(b"\r\n");

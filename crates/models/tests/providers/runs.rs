@@ -16,19 +16,19 @@ use serde_json::json;
 use stores::memory::MemoryStore;
 
 use crate::cases::KEY;
-use crate::dialects::{ALL, Say, Why, spoken};
-use crate::fake::{Fake, Step, Story};
+use crate::dialects::{ALL, StopReason, StreamEvent, encode};
+use crate::fake::{ConnectionScript, Fake, Step};
 use crate::table::{model, request, user};
 
-fn story(provider: Provider, says: &[Say]) -> Story {
+fn script(provider: Provider, stream_events: &[StreamEvent]) -> ConnectionScript {
     let kind = if provider == Provider::Ollama { "application/x-ndjson" } else { "text/event-stream" };
-    let said = spoken(provider, says).into_iter().map(|message| Step::Say(message.into_bytes()));
+    let said = encode(provider, stream_events).into_iter().map(|message| Step::Body(message.into_bytes()));
     [Step::Head(200, format!("content-type: {kind}\r\n"))].into_iter().chain(said).collect()
 }
 
 /// Everything that a watcher of one run sees, and the texts of its deltas by their part.
-async fn watched(provider: Provider, stories: Vec<Story>) -> (Vec<Fact>, Vec<LiveItem>) {
-    let fake = Fake::telling(stories).await;
+async fn watched(provider: Provider, scripts: Vec<ConnectionScript>) -> (Vec<Fact>, Vec<LiveItem>) {
+    let fake = Fake::serving(scripts).await;
     let limits = Limits { backoff_ms: 1, ..Limits::default() };
     let agent = Agent::new("clerk", model(provider, &fake.url, Timeouts::default())).limits(limits);
     let engine = Engine::on(MemoryStore::new()).agent(agent).start().await.expect("an engine");
@@ -44,7 +44,7 @@ async fn watched(provider: Provider, stories: Vec<Story>) -> (Vec<Fact>, Vec<Liv
     (facts, live)
 }
 
-fn said(live: &[LiveItem], wanted: &Part) -> String {
+fn delta_text(live: &[LiveItem], wanted: &Part) -> String {
     let text = |item: &LiveItem| match item {
         LiveItem::Delta(delta) if delta.part == *wanted => Some(delta.text.clone()),
         LiveItem::Delta(_) | LiveItem::Reset { .. } | LiveItem::Note(_) => None,
@@ -53,41 +53,56 @@ fn said(live: &[LiveItem], wanted: &Part) -> String {
 }
 
 #[tokio::test]
-async fn words_thoughts_and_arguments_are_told_on_their_way() {
-    let says = [
-        Say::Begin,
-        Say::Think("Hm."),
-        Say::Text("Bo"),
-        Say::Text("th."),
-        Say::Call(0, "call_a", "echo"),
-        Say::Arguments(0, "{\"text\":"),
-        Say::Arguments(0, "\"a\"}"),
-        Say::Finish(Why::Asked),
-        Say::Usage,
+async fn text_reasoning_and_arguments_are_streamed_as_deltas() {
+    let stream_events = [
+        StreamEvent::Begin,
+        StreamEvent::Think("Hm."),
+        StreamEvent::Text("Bo"),
+        StreamEvent::Text("th."),
+        StreamEvent::Call(0, "call_a", "echo"),
+        StreamEvent::Arguments(0, "{\"text\":"),
+        StreamEvent::Arguments(0, "\"a\"}"),
+        StreamEvent::Finish(StopReason::ToolCalls),
+        StreamEvent::Usage,
     ];
     for provider in ALL {
-        let last = story(provider, &[Say::Begin, Say::Text("Done."), Say::Finish(Why::Said), Say::Usage]);
-        let ended = |mut story: Story| {
-            story.push(Step::End);
-            story
+        let last = script(
+            provider,
+            &[
+                StreamEvent::Begin,
+                StreamEvent::Text("Done."),
+                StreamEvent::Finish(StopReason::EndTurn),
+                StreamEvent::Usage,
+            ],
+        );
+        let ended = |mut script: ConnectionScript| {
+            script.push(Step::End);
+            script
         };
-        let (_, live) = watched(provider, vec![ended(story(provider, &says)), ended(last)]).await;
-        assert_eq!(said(&live, &Part::Text), "Both.Done.", "{provider:?}: {live:?}");
-        assert_eq!(said(&live, &Part::Reasoning), "Hm.", "{provider:?}");
+        let (_, live) = watched(provider, vec![ended(script(provider, &stream_events)), ended(last)]).await;
+        assert_eq!(delta_text(&live, &Part::Text), "Both.Done.", "{provider:?}: {live:?}");
+        assert_eq!(delta_text(&live, &Part::Reasoning), "Hm.", "{provider:?}");
         let arguments = Part::Arguments { index: 0, call_id: Some("call_a".to_owned()) };
-        assert_eq!(said(&live, &arguments), "{\"text\":\"a\"}", "{provider:?}");
+        assert_eq!(delta_text(&live, &arguments), "{\"text\":\"a\"}", "{provider:?}");
     }
 }
 
 #[tokio::test]
 async fn a_stream_that_breaks_is_announced_and_begun_again() {
     for provider in ALL {
-        let mut whole =
-            story(provider, &[Say::Begin, Say::Text("Hello"), Say::Finish(Why::Said), Say::Usage]);
+        let mut whole = script(
+            provider,
+            &[
+                StreamEvent::Begin,
+                StreamEvent::Text("Hello"),
+                StreamEvent::Finish(StopReason::EndTurn),
+                StreamEvent::Usage,
+            ],
+        );
         whole.push(Step::End);
-        let broken = story(provider, &[Say::Begin, Say::Text("Hel")]);
+        let broken = script(provider, &[StreamEvent::Begin, StreamEvent::Text("Hel")]);
         let busy =
-            vec![Step::Head(503, "retry-after-ms: 2\r\n".to_owned()), Step::Say(KEY.into()), Step::End];
+            vec![Step::Head(503, "retry-after-ms: 2\r\n".to_owned()), Step::Body(KEY.into()), Step::End];
         let (facts, live) = watched(provider, vec![broken, busy, whole]).await;
 
         let retried: Vec<&str> = facts
@@ -140,7 +155,7 @@ async fn the_next_model_answers_the_same_step_when_the_first_has_spent_its_tries
 }
 
 #[tokio::test]
-async fn the_last_model_has_the_last_word() {
+async fn the_failure_of_the_last_model_is_final() {
     let broken = |message: &str| Arc::new(ScriptedModel::replying([Reply::error(400, message)]));
     let model = FallbackModel::new(
         1,

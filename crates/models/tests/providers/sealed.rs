@@ -11,21 +11,21 @@ use models::providers::{Provider, ProviderSettings, RemoteModel};
 use serde_json::{Value, json};
 
 use crate::dialects::ALL;
-use crate::fake::{Fake, Step, Story};
+use crate::fake::{ConnectionScript, Fake, Step};
 use crate::table::{request, user};
 
 /// Stands in everything that only its provider can read.
 const SECRET: &str = "c2VhbGVk";
 const SEALING: [Provider; 3] = [Provider::Anthropic, Provider::OpenAi, Provider::Gemini];
 
-fn story(messages: &[Value]) -> Story {
-    let said = messages.iter().map(|message| Step::Say(format!("data: {message}\n\n").into_bytes()));
+fn script(messages: &[Value]) -> ConnectionScript {
+    let said = messages.iter().map(|message| Step::Body(format!("data: {message}\n\n").into_bytes()));
     let head = Step::Head(200, "content-type: text/event-stream\r\n".to_owned());
     [head].into_iter().chain(said).chain([Step::End]).collect()
 }
 
 /// A thought, a word, a call, and a call after another thought, as far as the provider seals them.
-fn thoughtful(provider: Provider) -> Story {
+fn thoughtful(provider: Provider) -> ConnectionScript {
     match provider {
         Provider::Anthropic => {
             let start = |index: u64, block: Value| json!({"type": "content_block_start", "index": index, "content_block": block});
@@ -34,7 +34,7 @@ fn thoughtful(provider: Provider) -> Story {
             let call = |index: u64, id: &str| {
                 start(index, json!({"type": "tool_use", "id": id, "name": "echo", "input": {}}))
             };
-            story(&[
+            script(&[
                 start(0, json!({"type": "thinking", "thinking": "", "signature": ""})),
                 delta(0, json!({"type": "thinking_delta", "thinking": "H"})),
                 delta(0, json!({"type": "thinking_delta", "thinking": "m."})),
@@ -62,7 +62,7 @@ fn thoughtful(provider: Provider) -> Story {
                 |id: &str| json!({"type": "function_call", "call_id": id, "name": "echo", "arguments": "{}"});
             let item = |kind: &str, index: u64, item: Value| json!({"type": format!("response.output_item.{kind}"), "output_index": index, "item": item});
             let output = json!([reasoning(SECRET), call("call_a"), reasoning("again"), call("call_b")]);
-            story(&[
+            script(&[
                 // Not whole yet, so nothing that can be given back.
                 item("added", 0, reasoning("half")),
                 json!({"type": "response.reasoning_summary_text.delta", "output_index": 0, "summary_index": 0, "delta": "Hm."}),
@@ -76,7 +76,7 @@ fn thoughtful(provider: Provider) -> Story {
         }
         Provider::Gemini => {
             let part = |part: Value| json!({"candidates": [{"content": {"role": "model", "parts": [part]}}]});
-            story(&[
+            script(&[
                 part(json!({"text": "Hm.", "thought": true})),
                 part(json!({"text": "Both."})),
                 part(
@@ -100,12 +100,12 @@ fn thinking(provider: Provider, name: &str, url: &str) -> RemoteModel {
     RemoteModel::new(settings).expect("an address")
 }
 
-fn refusing() -> Story {
+fn refusing() -> ConnectionScript {
     vec![Step::Head(400, String::new()), Step::End]
 }
 
 /// An answer with its results, as the transcript has them.
-fn told(id: &str, answer: &ModelAnswer) -> Vec<ModelMessage> {
+fn answer_messages(id: &str, answer: &ModelAnswer) -> Vec<ModelMessage> {
     let call = |call: &engine::model::ModelCall| AssistantCall {
         id: call.id.as_str().into(),
         tool: call.tool.as_str().into(),
@@ -125,13 +125,13 @@ fn told(id: &str, answer: &ModelAnswer) -> Vec<ModelMessage> {
     [asked].into_iter().chain(answer.calls.iter().map(result)).collect()
 }
 
-fn going_on(answer: &ModelAnswer) -> ModelRequest {
-    request([user(json!("Go"))].into_iter().chain(told("msg_1", answer)))
+fn continued_request(answer: &ModelAnswer) -> ModelRequest {
+    request([user(json!("Go"))].into_iter().chain(answer_messages("msg_1", answer)))
 }
 
 /// A thoughtful answer of a fake that refuses everything after it.
 async fn answered(provider: Provider) -> (Fake, ModelAnswer) {
-    let fake = Fake::telling(vec![thoughtful(provider), refusing()]).await;
+    let fake = Fake::serving(vec![thoughtful(provider), refusing()]).await;
     let model = thinking(provider, "m-1", &fake.url);
     let answer = model.answer(request([user(json!("Go"))]), Deltas::discarding()).await.expect("an answer");
     assert_eq!(answer.calls.len(), 2, "{answer:?}");
@@ -146,9 +146,10 @@ async fn sent(fake: &Fake, model: &RemoteModel, request: ModelRequest) -> Value 
 }
 
 #[tokio::test]
-async fn anthropic_is_given_its_blocks_back_as_they_were_and_goes_on_thinking() {
+async fn anthropic_gets_its_blocks_back_unchanged_and_continues_thinking() {
     let (fake, answer) = answered(Provider::Anthropic).await;
-    let body = sent(&fake, &thinking(Provider::Anthropic, "m-1", &fake.url), going_on(&answer)).await;
+    let body =
+        sent(&fake, &thinking(Provider::Anthropic, "m-1", &fake.url), continued_request(&answer)).await;
     assert_eq!(body["thinking"]["budget_tokens"], json!(1024));
     assert_eq!(
         body["messages"][1]["content"],
@@ -162,10 +163,10 @@ async fn anthropic_is_given_its_blocks_back_as_they_were_and_goes_on_thinking() 
 }
 
 #[tokio::test]
-async fn openai_is_given_its_reasoning_back_before_what_followed_it() {
+async fn openai_gets_its_reasoning_back_before_what_followed_it() {
     let (fake, answer) = answered(Provider::OpenAi).await;
     assert_eq!(fake.received()[0].body["include"], json!(["reasoning.encrypted_content"]));
-    let body = sent(&fake, &thinking(Provider::OpenAi, "m-1", &fake.url), going_on(&answer)).await;
+    let body = sent(&fake, &thinking(Provider::OpenAi, "m-1", &fake.url), continued_request(&answer)).await;
     let reasoning = |encrypted: &str| {
         json!({"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": "Hm."}],
             "encrypted_content": encrypted})
@@ -182,11 +183,11 @@ async fn openai_is_given_its_reasoning_back_before_what_followed_it() {
 }
 
 #[tokio::test]
-async fn openai_is_asked_for_what_it_can_be_given_back_only_where_it_reasons() {
+async fn openai_is_asked_for_encrypted_reasoning_only_if_it_reasons() {
     for (name, asked) in
         [("gpt-5-mini", true), ("o3", true), ("gpt-5-chat-latest", false), ("gpt-4.1", false)]
     {
-        let fake = Fake::telling(vec![refusing()]).await;
+        let fake = Fake::serving(vec![refusing()]).await;
         let settings = ProviderSettings::new(Provider::OpenAi, name).base_url(fake.url.as_str());
         let settings = settings.param("include", json!(["message.output_text.logprobs"]));
         let model = RemoteModel::new(settings).expect("an address");
@@ -197,9 +198,9 @@ async fn openai_is_asked_for_what_it_can_be_given_back_only_where_it_reasons() {
 }
 
 #[tokio::test]
-async fn gemini_is_given_its_signature_back_with_its_call() {
+async fn gemini_gets_its_signature_back_with_its_call() {
     let (fake, answer) = answered(Provider::Gemini).await;
-    let body = sent(&fake, &thinking(Provider::Gemini, "m-1", &fake.url), going_on(&answer)).await;
+    let body = sent(&fake, &thinking(Provider::Gemini, "m-1", &fake.url), continued_request(&answer)).await;
     assert_eq!(
         body["contents"][1]["parts"],
         json!([
@@ -210,18 +211,19 @@ async fn gemini_is_given_its_signature_back_with_its_call() {
 }
 
 #[tokio::test]
-async fn nobody_else_is_given_what_one_provider_sealed() {
+async fn sealed_reasoning_is_sent_only_to_its_provider() {
     for maker in SEALING {
         let (fake, answer) = answered(maker).await;
         let sealed = answer.origin.sealed.clone().expect("something is sealed");
         assert!(sealed.content.contains(SECRET) && !sealed.by.contains(SECRET), "{sealed:?}");
         for other in ALL {
             // Another provider at the same address, another model of the same, and the same at another address.
-            let elsewhere = Fake::telling(vec![refusing()]).await;
+            let elsewhere = Fake::serving(vec![refusing()]).await;
             let (at, name) = if other == maker { (&fake, "m-2") } else { (&fake, "m-1") };
-            let body = sent(at, &thinking(other, name, &at.url), going_on(&answer)).await;
+            let body = sent(at, &thinking(other, name, &at.url), continued_request(&answer)).await;
             assert!(!body.to_string().contains(SECRET), "{maker:?} to {other:?}: {body}");
-            let body = sent(&elsewhere, &thinking(other, "m-1", &elsewhere.url), going_on(&answer)).await;
+            let body =
+                sent(&elsewhere, &thinking(other, "m-1", &elsewhere.url), continued_request(&answer)).await;
             assert!(!body.to_string().contains(SECRET), "{maker:?} to {other:?}: {body}");
             assert_eq!(body.get("thinking"), None, "a turn of somebody else ends without thinking");
         }
@@ -229,12 +231,14 @@ async fn nobody_else_is_given_what_one_provider_sealed() {
 }
 
 #[tokio::test]
-async fn a_turn_that_is_over_gives_nothing_back() {
+async fn a_finished_turn_sends_no_sealed_reasoning() {
     for maker in SEALING {
         let (fake, answer) = answered(maker).await;
         let last = ModelAnswer::text("Done.");
-        let messages =
-            [user(json!("Go"))].into_iter().chain(told("msg_1", &answer)).chain(told("msg_2", &last));
+        let messages = [user(json!("Go"))]
+            .into_iter()
+            .chain(answer_messages("msg_1", &answer))
+            .chain(answer_messages("msg_2", &last));
         let body =
             sent(&fake, &thinking(maker, "m-1", &fake.url), request(messages.chain([user(json!("More"))])))
                 .await;
@@ -245,7 +249,7 @@ async fn a_turn_that_is_over_gives_nothing_back() {
             "the next turn thinks again"
         );
         // Words of the user beside the results do not end a turn: they go out in the same message.
-        let messages = [user(json!("Go"))].into_iter().chain(told("msg_1", &answer));
+        let messages = [user(json!("Go"))].into_iter().chain(answer_messages("msg_1", &answer));
         let body =
             sent(&fake, &thinking(maker, "m-1", &fake.url), request(messages.chain([user(json!("More"))])))
                 .await;
@@ -254,18 +258,21 @@ async fn a_turn_that_is_over_gives_nothing_back() {
 }
 
 #[tokio::test]
-async fn anthropic_knows_its_own_answers_without_a_thought_in_the_middle_of_a_turn() {
-    let quiet = story(&[
+async fn anthropic_answers_without_thinking_are_recognised_within_a_turn() {
+    let quiet = script(&[
         json!({"type": "content_block_start", "index": 0, "content_block": {"type": "tool_use", "id": "call_c", "name": "echo", "input": {}}}),
         json!({"type": "message_delta", "delta": {"stop_reason": "tool_use"}, "usage": {"output_tokens": 7}}),
         json!({"type": "message_stop"}),
     ]);
-    let fake = Fake::telling(vec![thoughtful(Provider::Anthropic), quiet, refusing()]).await;
+    let fake = Fake::serving(vec![thoughtful(Provider::Anthropic), quiet, refusing()]).await;
     let model = thinking(Provider::Anthropic, "m-1", &fake.url);
     let first = model.answer(request([user(json!("Go"))]), Deltas::discarding()).await.expect("an answer");
-    let second = model.answer(going_on(&first), Deltas::discarding()).await.expect("an answer");
+    let second = model.answer(continued_request(&first), Deltas::discarding()).await.expect("an answer");
     let messages = |second: &ModelAnswer| {
-        let said = [user(json!("Go"))].into_iter().chain(told("msg_1", &first)).chain(told("msg_2", second));
+        let said = [user(json!("Go"))]
+            .into_iter()
+            .chain(answer_messages("msg_1", &first))
+            .chain(answer_messages("msg_2", second));
         request(said.collect::<Vec<_>>())
     };
     let body = sent(&fake, &model, messages(&second)).await;

@@ -15,7 +15,7 @@ use crate::fake::{Fake, Received, Step};
 use crate::table::{model, request, user};
 
 async fn received_by(settings: ProviderSettings, request: ModelRequest) -> Received {
-    let fake = Fake::telling(vec![vec![Step::Head(400, String::new()), Step::End]]).await;
+    let fake = Fake::serving(vec![vec![Step::Head(400, String::new()), Step::End]]).await;
     let model = RemoteModel::new(settings.base_url(fake.url.as_str())).expect("an address");
     model.answer(request, Deltas::discarding()).await.expect_err("the fake refuses everything");
     fake.received().pop().expect("a request")
@@ -231,7 +231,7 @@ async fn params_are_sent_where_the_provider_has_them_and_plugins_win() {
 }
 
 #[tokio::test]
-async fn anthropic_goes_on_without_thinking_where_its_thoughts_are_not_there_to_be_given_back() {
+async fn anthropic_continues_without_thinking_if_its_thinking_blocks_are_missing() {
     let thinking = || {
         let budget = json!({"type": "enabled", "budget_tokens": 1024});
         ProviderSettings::new(Provider::Anthropic, "m-1").param("thinking", budget)
@@ -282,7 +282,7 @@ async fn requests_go_to_the_address_of_the_protocol() {
         (Provider::Ollama, "/", "/api/chat"),
     ];
     for (provider, base, path) in cases {
-        let fake = Fake::telling(vec![vec![Step::Head(400, String::new()), Step::End]]).await;
+        let fake = Fake::serving(vec![vec![Step::Head(400, String::new()), Step::End]]).await;
         let model = model(provider, &format!("{}{base}", fake.url), Timeouts::default());
         let refused = model.answer(request([user(json!("Hello"))]), Deltas::discarding()).await;
         refused.expect_err("the fake refuses everything");
@@ -304,7 +304,7 @@ fn settings_that_make_no_address_are_refused() {
 }
 
 #[tokio::test]
-async fn the_output_that_is_wanted_goes_where_the_provider_has_a_place_for_it() {
+async fn the_output_schema_is_sent_in_the_providers_field() {
     let schema = json!({"type": "object", "required": ["total"]});
     let wanting = |with_tools: bool| {
         let mut request = request([user(json!("How much?"))]);

@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 
 use crate::cases::{self, Case, KEY};
 use crate::dialects::ALL;
-use crate::fake::{Fake, nobody};
+use crate::fake::{Fake, closed_address};
 
 pub(crate) fn model(provider: Provider, url: &str, timeouts: Timeouts) -> RemoteModel {
     let settings =
@@ -45,9 +45,9 @@ pub(crate) fn user(content: Value) -> ModelMessage {
 
 async fn outcome(provider: Provider, case: &Case) -> Result<ModelAnswer, ModelFailure> {
     let mut fake = None;
-    let url = match &case.story {
-        Some(story) => fake.insert(Fake::telling(vec![story.clone()]).await).url.clone(),
-        None => nobody().await,
+    let url = match &case.script {
+        Some(script) => fake.insert(Fake::serving(vec![script.clone()]).await).url.clone(),
+        None => closed_address().await,
     };
     let model = model(provider, &url, case.timeouts);
     model.answer(request([user(json!("Hello"))]), Deltas::discarding()).await
@@ -115,9 +115,9 @@ async fn an_answer_without_an_end_is_given_up_before_it_fills_the_memory() {
                 format!("data: {}\n\n", json!({"type": "content_block_delta", "index": 0, "delta": delta}))
             }
         };
-        let mut story = vec![crate::fake::Step::Head(200, String::new())];
-        story.extend((0..80).map(|_| crate::fake::Step::Say(event.clone().into_bytes())));
-        let fake = Fake::telling(vec![story]).await;
+        let mut script = vec![crate::fake::Step::Head(200, String::new())];
+        script.extend((0..80).map(|_| crate::fake::Step::Body(event.clone().into_bytes())));
+        let fake = Fake::serving(vec![script]).await;
         let found = model(provider, &fake.url, Timeouts::default())
             .answer(request([user(json!("Hello"))]), Deltas::discarding())
             .await;

@@ -112,7 +112,7 @@ fn echo() -> Arc<dyn Tool> {
 
 fn add() -> Arc<dyn Tool> {
     #[derive(serde::Deserialize)]
-    struct Arguments {
+    struct AddArguments {
         a: Number,
         b: Number,
     }
@@ -126,7 +126,7 @@ fn add() -> Arc<dyn Tool> {
         }
     }));
     Arc::new(FunctionTool::new(definition, |request| {
-        let sum = arguments(&request).and_then(|Arguments { a, b }| sum(&a, &b));
+        let sum = arguments(&request).and_then(|AddArguments { a, b }| sum(&a, &b));
         std::future::ready(sum.map(Value::Number))
     }))
 }
@@ -147,7 +147,7 @@ const SLEEP_TIMEOUT: Duration = Duration::from_millis(SLEEP_MS_MAX + 30_000);
 
 fn sleep() -> Arc<dyn Tool> {
     #[derive(serde::Deserialize)]
-    struct Arguments {
+    struct SleepArguments {
         ms: u64,
     }
     let definition =
@@ -165,7 +165,7 @@ fn sleep() -> Arc<dyn Tool> {
             }
         }));
     Arc::new(FunctionTool::new(definition, |request| async move {
-        let Arguments { ms } = arguments(&request)?;
+        let SleepArguments { ms } = arguments(&request)?;
         if ms > SLEEP_MS_MAX {
             return Err(format!("{ms} ms is too long; wait at most {SLEEP_MS_MAX} ms"));
         }
@@ -189,7 +189,7 @@ fn panicked() -> Value {
 
 fn ask_user() -> Arc<dyn Tool> {
     #[derive(serde::Deserialize)]
-    struct Arguments {
+    struct AskUserArguments {
         question: String,
     }
     let definition = ToolDefinition::new("ask_user", "Asks the user a question and waits for the answer.")
@@ -203,7 +203,7 @@ fn ask_user() -> Arc<dyn Tool> {
             }
         }));
     Arc::new(FunctionTool::new(definition, |request| {
-        std::future::ready(arguments(&request).map(|Arguments { question }| match &request.resume {
+        std::future::ready(arguments(&request).map(|AskUserArguments { question }| match &request.resume {
             None => ToolAnswer::Pending(SuspendRequest {
                 kind: AskKind::Question,
                 question: Some(question),

@@ -71,7 +71,7 @@ fn every_name_gives_its_tool_with_the_effect_and_approval_of_the_contract() {
 }
 
 #[test]
-fn an_unknown_name_is_told_the_known_ones() {
+fn an_unknown_name_is_refused_with_the_known_names() {
     let unknown = builtin("ehco", &Options::default()).err();
     assert_eq!(unknown, Some(BuiltinError::UnknownName { name: "ehco".to_owned() }));
     assert_eq!(
@@ -160,7 +160,7 @@ async fn add_refuses_what_has_no_sum() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn sleep_takes_the_time_it_was_told() {
+async fn sleep_takes_the_requested_time() {
     let start = Instant::now();
 
     assert_eq!(called("sleep", json!({"ms": 600_000})).await, success(json!({"slept_ms": 600_000})));

@@ -14,7 +14,7 @@ use engine::tool::{FunctionTool, Outcome, Tool, ToolAnswer, ToolDefinition, Tool
 use serde_json::json;
 
 #[derive(serde::Deserialize)]
-struct Arguments {
+struct WriteFileArguments {
     path: String,
     text: String,
 }
@@ -45,7 +45,7 @@ async fn call(folder: Arc<Path>, request: ToolRequest) -> Outcome {
     if request.cancelled.is_cancelled() {
         return Outcome::NotSent { why: "cancelled before it began".to_owned(), retry_after_ms: None };
     }
-    let Arguments { path, text } = match super::arguments(&request) {
+    let WriteFileArguments { path, text } = match super::arguments(&request) {
         Ok(arguments) => arguments,
         Err(message) => return Outcome::Answered(ToolAnswer::Error { message }),
     };
@@ -59,15 +59,15 @@ async fn call(folder: Arc<Path>, request: ToolRequest) -> Outcome {
             let value = Arc::new(json!({"path": shown, "bytes": bytes}));
             Outcome::Answered(ToolAnswer::Success { value, warning: None })
         }
-        Ok(Err(Fault::Untouched(message))) => Outcome::Answered(ToolAnswer::Error { message }),
-        Ok(Err(Fault::InDoubt(why))) => Outcome::Unknown { why, retry_after_ms: None },
+        Ok(Err(WriteError::Untouched(message))) => Outcome::Answered(ToolAnswer::Error { message }),
+        Ok(Err(WriteError::InDoubt(why))) => Outcome::Unknown { why, retry_after_ms: None },
         Err(lost) => Outcome::Unknown { why: format!("the write was lost: {lost}"), retry_after_ms: None },
     }
 }
 
 /// Why a file was not written for certain.
 #[derive(Debug)]
-enum Fault {
+enum WriteError {
     /// The file is what it was before.
     Untouched(String),
     /// The file is replaced, but a power cut may undo that.
@@ -80,10 +80,10 @@ fn draft_name(idempotency_key: &str, attempt: u32) -> String {
     format!(".holdpoint-{key}-{attempt}.draft")
 }
 
-fn write(folder: &Path, path: &str, draft_name: &str, bytes: &[u8]) -> Result<(), Fault> {
+fn write(folder: &Path, path: &str, draft_name: &str, bytes: &[u8]) -> Result<(), WriteError> {
     let (parent, target) = locate(folder, path)?;
     let draft = parent.join(draft_name);
-    let drafted = create_anew(&draft).and_then(|mut file| {
+    let drafted = create_draft(&draft).and_then(|mut file| {
         file.write_all(bytes)?;
         file.sync_all()
     });
@@ -96,16 +96,16 @@ fn write(folder: &Path, path: &str, draft_name: &str, bytes: &[u8]) -> Result<()
         return Err(fault);
     }
     sync_folder(&parent).map_err(|error| {
-        Fault::InDoubt(format!("`{path}` is written, but its folder cannot be synced: {error}"))
+        WriteError::InDoubt(format!("`{path}` is written, but its folder cannot be synced: {error}"))
     })
 }
 
-fn untouched(path: &str, what: &str) -> impl Fn(io::Error) -> Fault {
-    move |error| Fault::Untouched(format!("cannot {what} for `{path}`: {error}"))
+fn untouched(path: &str, what: &str) -> impl Fn(io::Error) -> WriteError {
+    move |error| WriteError::Untouched(format!("cannot {what} for `{path}`: {error}"))
 }
 
 /// Never opens what is there, which may be a link to somewhere else.
-fn create_anew(draft: &Path) -> io::Result<File> {
+fn create_draft(draft: &Path) -> io::Result<File> {
     let create = || OpenOptions::new().write(true).create_new(true).open(draft);
     match create() {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {
@@ -117,8 +117,8 @@ fn create_anew(draft: &Path) -> io::Result<File> {
 }
 
 /// The folder of the file and the file, with every folder on the way created and no link left in either.
-fn locate(folder: &Path, path: &str) -> Result<(PathBuf, PathBuf), Fault> {
-    let (folders, name) = names(path).map_err(Fault::Untouched)?;
+fn locate(folder: &Path, path: &str) -> Result<(PathBuf, PathBuf), WriteError> {
+    let (folders, name) = split_path(path).map_err(WriteError::Untouched)?;
     let root = create_root(folder).map_err(untouched(path, "create the tool's folder"))?;
     let mut here = root.clone();
     for folder in folders {
@@ -131,7 +131,7 @@ fn locate(folder: &Path, path: &str) -> Result<(PathBuf, PathBuf), Fault> {
         here = follow(&root, &next, path)?;
         if !here.is_dir() {
             let what = format!("`{path}` leads through {}, which is not a folder", folder.display());
-            return Err(Fault::Untouched(what));
+            return Err(WriteError::Untouched(what));
         }
     }
     let mut target = here.join(name);
@@ -142,7 +142,7 @@ fn locate(folder: &Path, path: &str) -> Result<(PathBuf, PathBuf), Fault> {
     }
     match target.parent() {
         Some(parent) if !target.is_dir() => Ok((parent.to_owned(), target)),
-        Some(_) | None => Err(Fault::Untouched(format!("`{path}` is a folder; name a file in it"))),
+        Some(_) | None => Err(WriteError::Untouched(format!("`{path}` is a folder; name a file in it"))),
     }
 }
 
@@ -159,20 +159,20 @@ fn create_root(folder: &Path) -> io::Result<PathBuf> {
 }
 
 /// What is really there, behind any links. One that leads nowhere might lead out as soon as it leads somewhere.
-fn follow(root: &Path, there: &Path, path: &str) -> Result<PathBuf, Fault> {
+fn follow(root: &Path, there: &Path, path: &str) -> Result<PathBuf, WriteError> {
     let real = there.canonicalize().map_err(|error| {
-        Fault::Untouched(format!("`{path}` leads through a link that cannot be followed: {error}"))
+        WriteError::Untouched(format!("`{path}` leads through a link that cannot be followed: {error}"))
     })?;
     if real.starts_with(root) {
         return Ok(real);
     }
-    Err(Fault::Untouched(format!(
+    Err(WriteError::Untouched(format!(
         "`{path}` leads out of the tool's folder through a link; use a path without it"
     )))
 }
 
 /// The folders of a path and its file, where none of its words leads out.
-fn names(path: &str) -> Result<(Vec<&OsStr>, &OsStr), String> {
+fn split_path(path: &str) -> Result<(Vec<&OsStr>, &OsStr), String> {
     let mut names = Vec::new();
     for component in Path::new(path).components() {
         match component {

@@ -99,7 +99,7 @@ async fn the_draft_of_a_lost_attempt_is_not_in_the_way() {
 }
 
 #[tokio::test]
-async fn a_path_that_leads_out_by_its_words_is_refused_and_nothing_is_created() {
+async fn a_path_out_of_the_folder_is_refused_and_nothing_is_created() {
     let scratch = Scratch::new("words");
     let cases = [
         ("../a.txt", "`../a.txt` contains `..`; use a path inside the tool's folder"),

@@ -14,7 +14,7 @@ use machine::json_text::{self, Bounds};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::lost;
+use super::lost_connection;
 
 const WARNING: &str = "holdpoint-warning";
 /// Of a refusal that is quoted.
@@ -25,22 +25,22 @@ pub(super) async fn outcome(response: Response<Incoming>, repeatable: bool, byte
     let body = match Limited::new(body, bytes_max).collect().await {
         Ok(collected) => Some(collected.to_bytes()),
         Err(error) if error.is::<LengthLimitError>() => None,
-        Err(error) => return lost(&*error),
+        Err(error) => return lost_connection(&*error),
     };
-    match meaning(head.status, repeatable) {
-        Meaning::Done => done(head, body, bytes_max).await,
-        Meaning::Pending => match body {
+    match classify(head.status, repeatable) {
+        StatusClass::Done => success(head, body, bytes_max).await,
+        StatusClass::Pending => match body {
             Some(body) => Outcome::Answered(ToolAnswer::Pending(pending(&body))),
             None => failed(&format!(
                 "the tool answered 202, so it may be at work, but its answer has more than {bytes_max} bytes"
             )),
         },
-        Meaning::Failed => failed(&refused(head.status, body.as_ref(), bytes_max)),
-        Meaning::Redirect => failed(&format!(
+        StatusClass::Failed => failed(&error_text(head.status, body.as_ref(), bytes_max)),
+        StatusClass::Redirect => failed(&format!(
             "the tool answered {}: redirects are not followed; configure the address that it leads to",
             head.status
         )),
-        Meaning::Unknown => Outcome::Unknown {
+        StatusClass::Unknown => Outcome::Unknown {
             why: format!("the tool answered {}", quoted(head.status, body.as_ref())),
             retry_after_ms: retry_after_ms(&head.headers, SystemTime::now()),
         },
@@ -48,7 +48,7 @@ pub(super) async fn outcome(response: Response<Incoming>, repeatable: bool, byte
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Meaning {
+pub(super) enum StatusClass {
     Done,
     Pending,
     Failed,
@@ -57,22 +57,22 @@ pub(super) enum Meaning {
     Unknown,
 }
 
-pub(super) fn meaning(status: StatusCode, repeatable: bool) -> Meaning {
+pub(super) fn classify(status: StatusCode, repeatable: bool) -> StatusClass {
     match status.as_u16() {
-        202 => Meaning::Pending,
-        200..=299 => Meaning::Done,
-        300..=399 => Meaning::Redirect,
-        408 | 425 | 429 if repeatable => Meaning::Unknown,
-        400..=499 => Meaning::Failed,
-        500 | 501 if !repeatable => Meaning::Failed,
-        _ => Meaning::Unknown,
+        202 => StatusClass::Pending,
+        200..=299 => StatusClass::Done,
+        300..=399 => StatusClass::Redirect,
+        408 | 425 | 429 if repeatable => StatusClass::Unknown,
+        400..=499 => StatusClass::Failed,
+        500 | 501 if !repeatable => StatusClass::Failed,
+        _ => StatusClass::Unknown,
     }
 }
 
 /// A longer answer is not parsed on a thread of the runtime, which others wait for.
 const LONG_BYTES: usize = 64 * 1024;
 
-async fn done(head: Parts, body: Option<Bytes>, bytes_max: usize) -> Outcome {
+async fn success(head: Parts, body: Option<Bytes>, bytes_max: usize) -> Outcome {
     // It did run: whoever reads this must not take it for a call that did nothing.
     let Some(body) = body else {
         return failed(&format!("the call succeeded, but its answer has more than {bytes_max} bytes"));
@@ -130,14 +130,14 @@ fn result(head: &Parts, body: &Bytes) -> (Value, Option<String>) {
 /// The body of a 202. All of it may be missing.
 #[derive(Deserialize)]
 #[serde(default)]
-struct Pending {
+struct PendingBody {
     question: Option<String>,
     schema: Option<Value>,
     resume_mode: ResumeMode,
     state: Option<Value>,
 }
 
-impl Default for Pending {
+impl Default for PendingBody {
     fn default() -> Self {
         Self { question: None, schema: None, resume_mode: ResumeMode::UseDecisionAsToolResult, state: None }
     }
@@ -145,12 +145,12 @@ impl Default for Pending {
 
 /// The tool is at work, whatever else it said: a call that cannot be understood is held all the same.
 fn pending(body: &Bytes) -> SuspendRequest {
-    let unread = |why: &dyn Display| Pending {
+    let unread = |why: &dyn Display| PendingBody {
         question: Some(format!("(what the tool said with its 202 could not be read: {why})")),
-        ..Pending::default()
+        ..PendingBody::default()
     };
     let said = if body.is_empty() {
-        Pending::default()
+        PendingBody::default()
     } else {
         match json_text::walk(body, &Bounds::VALUE) {
             Ok(_) => serde_json::from_slice(body).unwrap_or_else(|error| unread(&error)),
@@ -173,7 +173,7 @@ fn failed(message: &str) -> Outcome {
 }
 
 /// The tool's own words, where it has any.
-fn refused(status: StatusCode, body: Option<&Bytes>, bytes_max: usize) -> String {
+fn error_text(status: StatusCode, body: Option<&Bytes>, bytes_max: usize) -> String {
     let Some(body) = body else {
         return format!("the tool answered {status}, with more than {bytes_max} bytes");
     };

@@ -5,29 +5,29 @@ use std::time::{Duration, SystemTime};
 use hyper::header::RETRY_AFTER;
 use hyper::{HeaderMap, StatusCode};
 
-use super::answer::{Meaning, meaning, retry_after_ms};
+use super::answer::{StatusClass, classify, retry_after_ms};
 
 #[test]
 fn what_a_status_means_depends_on_whether_the_call_may_be_repeated() {
     let of = |status: u16| {
         let status = StatusCode::from_u16(status).unwrap();
-        (meaning(status, true), meaning(status, false))
+        (classify(status, true), classify(status, false))
     };
     for status in [200, 201, 204, 206, 299] {
-        assert_eq!(of(status), (Meaning::Done, Meaning::Done), "{status}");
+        assert_eq!(of(status), (StatusClass::Done, StatusClass::Done), "{status}");
     }
-    assert_eq!(of(202), (Meaning::Pending, Meaning::Pending));
+    assert_eq!(of(202), (StatusClass::Pending, StatusClass::Pending));
     for status in [301, 302, 303, 304, 307, 308] {
-        assert_eq!(of(status), (Meaning::Redirect, Meaning::Redirect), "{status}");
+        assert_eq!(of(status), (StatusClass::Redirect, StatusClass::Redirect), "{status}");
     }
     for status in [400, 401, 403, 404, 409, 422] {
-        assert_eq!(of(status), (Meaning::Failed, Meaning::Failed), "{status}");
+        assert_eq!(of(status), (StatusClass::Failed, StatusClass::Failed), "{status}");
     }
     for status in [408, 425, 429, 500, 501] {
-        assert_eq!(of(status), (Meaning::Unknown, Meaning::Failed), "{status}");
+        assert_eq!(of(status), (StatusClass::Unknown, StatusClass::Failed), "{status}");
     }
     for status in [502, 503, 504, 505, 507, 599] {
-        assert_eq!(of(status), (Meaning::Unknown, Meaning::Unknown), "{status}");
+        assert_eq!(of(status), (StatusClass::Unknown, StatusClass::Unknown), "{status}");
     }
 }
 

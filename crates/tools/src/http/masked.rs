@@ -6,13 +6,13 @@ use engine::masking::{mask_json, masked_answer};
 use engine::tool::{Outcome, SuspendRequest, ToolAnswer};
 use serde_json::Value;
 
-const HIDDEN: &str = "[token]";
+const MASK: &str = "[token]";
 
 pub(super) fn without_token(outcome: Outcome, token: &str) -> Outcome {
-    let text = |text: String| masked_answer(&text, token, HIDDEN);
+    let text = |text: String| masked_answer(&text, token, MASK);
     let json = |value: Arc<Value>| {
         let mut value = Arc::unwrap_or_clone(value);
-        mask_json(&mut value, token, HIDDEN);
+        mask_json(&mut value, token, MASK);
         Arc::new(value)
     };
     match outcome {

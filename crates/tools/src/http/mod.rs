@@ -9,13 +9,13 @@
 //! | 4xx | an error; the model reads the body. 408, 425 and 429 of a tool that may be repeated: as 503 |
 //! | 5xx, lost, late | a tool that may be repeated is tried again. One that writes has failed where it says 500 or 501, or where nothing was sent; else its call is in doubt |
 
-mod addresses;
-#[cfg(test)]
-mod addresses_tests;
 mod answer;
 #[cfg(test)]
 mod answer_tests;
 mod masked;
+mod resolver;
+#[cfg(test)]
+mod resolver_tests;
 mod signature;
 
 use std::error::Error;
@@ -37,8 +37,8 @@ use rustls::{ClientConfig, RootCertStore};
 use serde::Serialize;
 use serde_json::Value;
 
-use self::addresses::Addresses;
 use self::masked::without_token;
+use self::resolver::GuardedResolver;
 pub use self::signature::SigningSecret;
 
 /// What one answer may have where nothing else is said.
@@ -120,7 +120,7 @@ pub struct HttpTool {
     token: Option<String>,
     signing_secret: Option<SigningSecret>,
     response_bytes_max: usize,
-    client: Client<HttpsConnector<HttpConnector<Addresses>>, Full<Bytes>>,
+    client: Client<HttpsConnector<HttpConnector<GuardedResolver>>, Full<Bytes>>,
 }
 
 impl HttpTool {
@@ -137,13 +137,13 @@ impl HttpTool {
         if url.authority().is_some_and(|authority| authority.as_str().contains('@')) {
             return Err(HttpToolError::BadUrl);
         }
-        let addresses = Addresses::of(host, settings.private_network);
-        let mut connector = HttpConnector::new_with_resolver(addresses);
+        let resolver = GuardedResolver::for_host(host, settings.private_network);
+        let mut connector = HttpConnector::new_with_resolver(resolver);
         connector.enforce_http(false);
         connector.set_nodelay(true);
         connector.set_connect_timeout(Some(CONNECT_MAX.min(definition.timeout / 2)));
         let connector = HttpsConnectorBuilder::new()
-            .with_tls_config(trust(secure)?)
+            .with_tls_config(tls_config(secure)?)
             .https_or_http()
             .enable_http1()
             .wrap_connector(connector);
@@ -175,16 +175,16 @@ impl HttpTool {
         let response = match self.client.request(request).await {
             Ok(response) => response,
             Err(error) if error.is_connect() => {
-                let why = format!("the tool could not be reached: {}", root(&error));
+                let why = format!("the tool could not be reached: {}", root_cause(&error));
                 return Outcome::NotSent { why, retry_after_ms: None };
             }
-            Err(error) => return lost(&error),
+            Err(error) => return lost_connection(&error),
         };
         answer::outcome(response, self.repeatable(), self.response_bytes_max).await
     }
 
     fn request(&self, asked: &ToolRequest) -> Result<Request<Full<Bytes>>, String> {
-        let body = serde_json::to_vec(&Asked::of(asked)).map_err(|error| error.to_string())?;
+        let body = serde_json::to_vec(&ToolCallBody::new(asked)).map_err(|error| error.to_string())?;
         let mut request = Request::post(self.url.clone())
             .header(CONTENT_TYPE, "application/json")
             .header(USER_AGENT, concat!("holdpoint/", env!("CARGO_PKG_VERSION")))
@@ -238,7 +238,7 @@ impl Tool for HttpTool {
     }
 }
 
-fn trust(secure: bool) -> Result<ClientConfig, HttpToolError> {
+fn tls_config(secure: bool) -> Result<ClientConfig, HttpToolError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let versions = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
     let config = versions.map_err(|_| HttpToolError::NoTrustedRoots)?;
@@ -257,13 +257,13 @@ fn bearer(token: &str) -> Result<HeaderValue, InvalidHeaderValue> {
     Ok(value)
 }
 
-fn lost(error: &dyn Error) -> Outcome {
-    let why = format!("the connection was lost before the tool had answered: {}", root(error));
+fn lost_connection(error: &dyn Error) -> Outcome {
+    let why = format!("the connection was lost before the tool had answered: {}", root_cause(error));
     Outcome::Unknown { why, retry_after_ms: None }
 }
 
 /// What is at the bottom of it: the layers above only say that something below them failed.
-fn root(error: &dyn Error) -> String {
+fn root_cause(error: &dyn Error) -> String {
     let mut error = error;
     while let Some(source) = error.source() {
         error = source;
@@ -273,7 +273,7 @@ fn root(error: &dyn Error) -> String {
 
 /// What the tool is sent.
 #[derive(Serialize)]
-struct Asked<'a> {
+struct ToolCallBody<'a> {
     tool: &'a str,
     /// Threads, runs and calls are told apart within it alone.
     tenant: &'a str,
@@ -314,8 +314,8 @@ struct Resume<'a> {
     by: &'a str,
 }
 
-impl<'a> Asked<'a> {
-    fn of(asked: &'a ToolRequest) -> Self {
+impl<'a> ToolCallBody<'a> {
+    fn new(asked: &'a ToolRequest) -> Self {
         let resume = |resumed: &'a Resumed| Resume {
             state: resumed.state.as_deref(),
             answer: resumed.answer.as_deref(),

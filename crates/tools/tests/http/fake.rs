@@ -15,9 +15,9 @@ use tokio::sync::Notify;
 #[derive(Clone)]
 pub(crate) enum Turn {
     /// These bytes, and the connection stays open.
-    Say(String),
+    Send(String),
     /// These bytes, and the connection is closed.
-    SayAndHangUp(String),
+    SendAndClose(String),
     /// Nothing, until the other side goes away.
     Stall,
 }
@@ -29,18 +29,18 @@ impl Turn {
 
     pub(crate) fn with(status: &str, headers: &str, body: &str) -> Self {
         let length = body.len();
-        Self::Say(format!("HTTP/1.1 {status}\r\n{headers}content-length: {length}\r\n\r\n{body}"))
+        Self::Send(format!("HTTP/1.1 {status}\r\n{headers}content-length: {length}\r\n\r\n{body}"))
     }
 }
 
 /// One request as it came in.
 #[derive(Clone, Debug)]
-pub(crate) struct Heard {
+pub(crate) struct ReceivedRequest {
     pub(crate) head: String,
     pub(crate) body: Value,
 }
 
-impl Heard {
+impl ReceivedRequest {
     pub(crate) fn header(&self, name: &str) -> Option<String> {
         self.head.lines().find_map(|line| {
             let (known, value) = line.split_once(':')?;
@@ -52,7 +52,7 @@ impl Heard {
 #[derive(Clone)]
 pub(crate) struct Fake {
     pub(crate) address: SocketAddr,
-    heard: Arc<Mutex<Vec<Heard>>>,
+    received: Arc<Mutex<Vec<ReceivedRequest>>>,
     /// Connections so far.
     connections: Arc<Mutex<u32>>,
     /// Rings when a request has been read.
@@ -65,11 +65,11 @@ pub(crate) struct Fake {
 
 impl Fake {
     /// The last turn is repeated.
-    pub(crate) async fn taking(turns: impl IntoIterator<Item = Turn>) -> Self {
+    pub(crate) async fn serving(turns: impl IntoIterator<Item = Turn>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let fake = Self {
             address: listener.local_addr().unwrap(),
-            heard: Arc::default(),
+            received: Arc::default(),
             connections: Arc::default(),
             asked: Arc::default(),
             left: Arc::default(),
@@ -89,8 +89,8 @@ impl Fake {
         format!("http://{}/tool", self.address)
     }
 
-    pub(crate) fn heard(&self) -> Vec<Heard> {
-        self.heard.lock().unwrap().clone()
+    pub(crate) fn received(&self) -> Vec<ReceivedRequest> {
+        self.received.lock().unwrap().clone()
     }
 
     pub(crate) fn connection_count(&self) -> u32 {
@@ -98,16 +98,16 @@ impl Fake {
     }
 
     async fn serve(self, mut stream: TcpStream, turns: Vec<Turn>) {
-        while let Some(heard) = read(&mut stream).await {
+        while let Some(received) = read(&mut stream).await {
             let number = {
-                let mut all = self.heard.lock().unwrap();
-                all.push(heard);
+                let mut all = self.received.lock().unwrap();
+                all.push(received);
                 all.len() - 1
             };
             self.asked.notify_one();
             match &turns[number.min(turns.len() - 1)] {
-                Turn::Say(bytes) => stream.write_all(bytes.as_bytes()).await.unwrap_or_default(),
-                Turn::SayAndHangUp(bytes) => {
+                Turn::Send(bytes) => stream.write_all(bytes.as_bytes()).await.unwrap_or_default(),
+                Turn::SendAndClose(bytes) => {
                     stream.write_all(bytes.as_bytes()).await.unwrap_or_default();
                     drop(stream);
                     self.closed.notify_one();
@@ -123,7 +123,7 @@ impl Fake {
     }
 }
 
-async fn read(stream: &mut TcpStream) -> Option<Heard> {
+async fn read(stream: &mut TcpStream) -> Option<ReceivedRequest> {
     let mut bytes = Vec::new();
     let end = loop {
         if let Some(at) = bytes.windows(4).position(|four| four == b"\r\n\r\n") {
@@ -132,10 +132,10 @@ async fn read(stream: &mut TcpStream) -> Option<Heard> {
         bytes.push(stream.read_u8().await.ok()?);
     };
     let head = String::from_utf8(bytes[..end].to_vec()).ok()?;
-    let heard = Heard { head, body: Value::Null };
-    let mut body = vec![0; heard.header("content-length")?.parse().ok()?];
+    let received = ReceivedRequest { head, body: Value::Null };
+    let mut body = vec![0; received.header("content-length")?.parse().ok()?];
     stream.read_exact(&mut body).await.ok()?;
-    Some(Heard { body: serde_json::from_slice(&body).ok()?, ..heard })
+    Some(ReceivedRequest { body: serde_json::from_slice(&body).ok()?, ..received })
 }
 
 pub(crate) fn request() -> ToolRequest {

@@ -18,7 +18,7 @@ fn reading() -> ToolDefinition {
 }
 
 async fn after(turn: Turn, definition: ToolDefinition) -> Outcome {
-    let fake = Fake::taking([turn]).await;
+    let fake = Fake::serving([turn]).await;
     let tool = HttpTool::new(definition, &HttpSettings::at(&fake.url())).unwrap();
     tool.call(request()).await
 }
@@ -100,7 +100,7 @@ async fn a_202_holds_the_call_with_what_the_tool_asks() {
 }
 
 #[tokio::test]
-async fn an_answer_that_says_little_leaves_a_doubt_or_another_try() {
+async fn an_inconclusive_answer_leaves_a_doubt_or_is_retried() {
     let busy = || Turn::with("503 Service Unavailable", "retry-after: 2\r\n", "come back");
     for definition in [writing(), reading(), writing().idempotent()] {
         let outcome = after(busy(), definition).await;
@@ -125,13 +125,13 @@ async fn a_connection_that_is_lost_after_sending_leaves_a_doubt() {
         "no HTTP at all\r\n\r\n",
     ];
     for bytes in cut {
-        let outcome = after(Turn::SayAndHangUp(bytes.into()), writing()).await;
+        let outcome = after(Turn::SendAndClose(bytes.into()), writing()).await;
         assert!(unknown(&outcome).0.contains("lost"), "{bytes:?}: {outcome:?}");
     }
 }
 
 #[tokio::test]
-async fn where_nobody_listens_nothing_was_sent() {
+async fn a_refused_connection_means_nothing_was_sent() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
     drop(listener);
@@ -144,7 +144,7 @@ async fn where_nobody_listens_nothing_was_sent() {
 #[tokio::test]
 async fn an_answer_that_is_too_long_is_an_error_that_says_what_happened() {
     let long = "x".repeat(100);
-    let fake = Fake::taking([
+    let fake = Fake::serving([
         Turn::with("200 OK", "", &long),
         Turn::with("400 Bad Request", "", &long),
         Turn::with("202 Accepted", "", &long),
@@ -164,8 +164,8 @@ async fn an_answer_that_is_too_long_is_an_error_that_says_what_happened() {
 }
 
 #[tokio::test]
-async fn whoever_is_told_to_stop_hangs_up() {
-    let fake = Fake::taking([Turn::Stall]).await;
+async fn a_cancelled_call_closes_its_connection() {
+    let fake = Fake::serving([Turn::Stall]).await;
     let tool = HttpTool::new(writing(), &HttpSettings::at(&fake.url())).unwrap();
     let asked = request();
     let stop = asked.cancelled.clone();

@@ -17,8 +17,8 @@ fn transfer() -> ToolDefinition {
 }
 
 #[tokio::test]
-async fn a_request_says_which_call_it_is_and_has_its_key() {
-    let fake = Fake::taking([Turn::with("200 OK", "", "sent")]).await;
+async fn a_request_identifies_its_call_and_has_its_idempotency_key() {
+    let fake = Fake::serving([Turn::with("200 OK", "", "sent")]).await;
     let settings = HttpSettings { bearer: Some("s3cret".into()), ..HttpSettings::at(&fake.url()) };
     let tool = HttpTool::new(transfer(), &settings).unwrap();
     tool.call(request()).await;
@@ -32,7 +32,7 @@ async fn a_request_says_which_call_it_is_and_has_its_key() {
     let unanswered = Resumed { state: None, answer: None, by: "ann".into() };
     tool.call(ToolRequest { resume: Some(unanswered), ..request() }).await;
     tool.call(ToolRequest { tenant: "acme".into(), ..request() }).await;
-    let [first, second, third, of_acme] = &fake.heard()[..] else { panic!("four requests") };
+    let [first, second, third, of_acme] = &fake.received()[..] else { panic!("four requests") };
     assert!(first.head.starts_with("POST /tool HTTP/1.1\r\n"), "{}", first.head);
     assert_eq!(first.header("idempotency-key").as_deref(), Some("0a1b"));
     assert_eq!(first.header("content-type").as_deref(), Some("application/json"));
@@ -48,7 +48,7 @@ async fn a_request_says_which_call_it_is_and_has_its_key() {
 
 #[tokio::test]
 async fn a_request_names_the_approval_and_is_signed_so_that_the_tool_can_verify_it() {
-    let fake = Fake::taking([Turn::with("200 OK", "", "sent")]).await;
+    let fake = Fake::serving([Turn::with("200 OK", "", "sent")]).await;
     let secret = SigningSecret::parse("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw");
     let settings = HttpSettings { signing_secret: secret, ..HttpSettings::at(&fake.url()) };
     let tool = HttpTool::new(transfer(), &settings).unwrap();
@@ -57,7 +57,7 @@ async fn a_request_names_the_approval_and_is_signed_so_that_the_tool_can_verify_
     let approval = ApprovedBy { approval: "apr_1".into(), by: "ann".into(), arguments: digest };
     tool.call(ToolRequest { approval: Some(approval), ..request() }).await;
     tool.call(request()).await;
-    let [approved, other] = &fake.heard()[..] else { panic!("two requests") };
+    let [approved, other] = &fake.received()[..] else { panic!("two requests") };
     let expected = json!({"id": "apr_1", "by": "ann", "digest": digest.to_string()});
     assert_eq!((&approved.body["approval"], other.body.get("approval")), (&expected, None));
     assert_eq!(approved.header("webhook-id").as_deref(), Some("0a1b_3"));
@@ -69,7 +69,7 @@ async fn a_request_names_the_approval_and_is_signed_so_that_the_tool_can_verify_
 }
 
 #[tokio::test]
-async fn a_token_that_the_tool_echoes_is_masked_wherever_it_stands() {
+async fn a_token_that_the_tool_echoes_is_masked_everywhere() {
     let token = "tok/en-0123456789";
     let json = "content-type: application/json\r\n";
     let warned = format!("{json}holdpoint-warning: {token} will expire\r\n");
@@ -85,7 +85,7 @@ async fn a_token_that_the_tool_echoes_is_masked_wherever_it_stands() {
         ("403 Forbidden", "", format!("bad token {token}")),
         ("503 Service Unavailable", "", format!("bad token {token}")),
     ] {
-        let fake = Fake::taking([Turn::with(status, head, &body)]).await;
+        let fake = Fake::serving([Turn::with(status, head, &body)]).await;
         let settings = HttpSettings { bearer: Some(token.into()), ..HttpSettings::at(&fake.url()) };
         let outcome = HttpTool::new(transfer(), &settings).unwrap().call(request()).await;
         let shown = format!("{outcome:?}");
@@ -95,19 +95,19 @@ async fn a_token_that_the_tool_echoes_is_masked_wherever_it_stands() {
 
 #[tokio::test]
 async fn no_token_is_sent_where_none_is_configured() {
-    let fake = Fake::taking([Turn::with("200 OK", "", "sent")]).await;
+    let fake = Fake::serving([Turn::with("200 OK", "", "sent")]).await;
     HttpTool::new(transfer(), &HttpSettings::at(&fake.url())).unwrap().call(request()).await;
-    assert_eq!(fake.heard()[0].header("authorization"), None);
+    assert_eq!(fake.received()[0].header("authorization"), None);
 }
 
 #[tokio::test]
 async fn a_connection_is_used_again() {
-    let fake = Fake::taking([Turn::with("200 OK", "", "sent")]).await;
+    let fake = Fake::serving([Turn::with("200 OK", "", "sent")]).await;
     let tool = HttpTool::new(transfer(), &HttpSettings::at(&fake.url())).unwrap();
     for _ in 0..10 {
         tool.call(request()).await;
     }
-    assert_eq!((fake.heard().len(), fake.connection_count()), (10, 1));
+    assert_eq!((fake.received().len(), fake.connection_count()), (10, 1));
 }
 
 /// The server says that the connection stays open, and closes it all the same. Nothing of the next call was sent there, so
@@ -115,14 +115,14 @@ async fn a_connection_is_used_again() {
 #[tokio::test]
 async fn a_connection_that_was_closed_meanwhile_leaves_no_doubt() {
     let kept = "HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nsent";
-    let fake = Fake::taking([Turn::SayAndHangUp(kept.into())]).await;
+    let fake = Fake::serving([Turn::SendAndClose(kept.into())]).await;
     let tool = HttpTool::new(transfer(), &HttpSettings::at(&fake.url())).unwrap();
     for _ in 0..20 {
         let outcome = tool.call(request()).await;
         assert!(matches!(outcome, Outcome::Answered(ToolAnswer::Success { .. })), "{outcome:?}");
         fake.closed.notified().await;
     }
-    assert_eq!((fake.heard().len(), fake.connection_count()), (20, 20));
+    assert_eq!((fake.received().len(), fake.connection_count()), (20, 20));
 }
 
 /// Answers on a thread of its own, so that it can close a connection while nothing on the runtime is polled.
@@ -130,7 +130,7 @@ struct ClosingServer {
     url: String,
     close: mpsc::Sender<()>,
     closed: mpsc::Receiver<()>,
-    heard: Arc<AtomicUsize>,
+    received: Arc<AtomicUsize>,
 }
 
 impl ClosingServer {
@@ -138,8 +138,8 @@ impl ClosingServer {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}/tool", listener.local_addr().unwrap());
         let ((close, told), (say, closed)) = (mpsc::channel::<()>(), mpsc::channel());
-        let heard = Arc::<AtomicUsize>::default();
-        let count = heard.clone();
+        let received = Arc::<AtomicUsize>::default();
+        let count = received.clone();
         // One request on each connection; the next connection is taken once this one is closed.
         thread::spawn(move || {
             for stream in listener.incoming() {
@@ -166,7 +166,7 @@ impl ClosingServer {
                 say.send(()).unwrap();
             }
         });
-        Self { url, close, closed, heard }
+        Self { url, close, closed, received }
     }
 
     /// The connection is closed when this returns, and whoever holds the other end has not seen it.
@@ -184,7 +184,7 @@ async fn a_connection_that_is_closed_right_before_a_write_leaves_no_doubt() {
     for number in 1..=20 {
         let outcome = tool.call(request()).await;
         assert!(matches!(outcome, Outcome::Answered(ToolAnswer::Success { .. })), "{outcome:?}");
-        assert_eq!(server.heard.load(Ordering::SeqCst), number, "each call was sent once");
+        assert_eq!(server.received.load(Ordering::SeqCst), number, "each call was sent once");
         // The connection has to be back among the idle ones before it is closed.
         for _ in 0..100 {
             tokio::task::yield_now().await;
@@ -195,10 +195,10 @@ async fn a_connection_that_is_closed_right_before_a_write_leaves_no_doubt() {
 
 #[tokio::test]
 async fn this_machine_may_be_called_by_its_plain_name() {
-    let fake = Fake::taking([Turn::with("200 OK", "", "sent")]).await;
+    let fake = Fake::serving([Turn::with("200 OK", "", "sent")]).await;
     let plain = HttpSettings::at(&format!("http://localhost:{}/tool", fake.address.port()));
     HttpTool::new(transfer(), &plain).unwrap().call(request()).await;
-    assert_eq!(fake.heard().len(), 1);
+    assert_eq!(fake.received().len(), 1);
 }
 
 #[test]

@@ -61,7 +61,7 @@ fn agent_as_json(agent: &Agent, configuration: &Configuration) -> Value {
         json!({"tool": rule.tool.as_str(), "when": when, "then": rule.then})
     });
     let mut model = json!({"name": agent.model_name, "provider": provider(&agent.model_name, configuration)});
-    let then: Vec<Value> = backups(agent, configuration)
+    let then: Vec<Value> = fallback_models(agent, configuration)
         .iter()
         .map(|name| json!({"name": name, "provider": provider(name, configuration)}))
         .collect();
@@ -98,12 +98,12 @@ fn provider(model: &str, configuration: &Configuration) -> &'static str {
     configuration.providers.get(model).map_or("unknown", |provider| provider.as_str())
 }
 
-fn backups<'a>(agent: &Agent, configuration: &'a Configuration) -> &'a [String] {
-    configuration.backups.get(&agent.name).map_or(&[], Vec::as_slice)
+fn fallback_models<'a>(agent: &Agent, configuration: &'a Configuration) -> &'a [String] {
+    configuration.fallback_models.get(&agent.name).map_or(&[], Vec::as_slice)
 }
 
 fn kind(tool: &ToolDefinition, configuration: &Configuration) -> &'static str {
-    configuration.kinds.get(&tool.name).map_or("unknown", |kind| kind.as_str())
+    configuration.tool_kinds.get(&tool.name).map_or("unknown", |kind| kind.as_str())
 }
 
 fn tool_as_json(tool: &ToolDefinition, configuration: &Configuration) -> Value {
@@ -190,7 +190,7 @@ pub(super) fn as_text(file: &str, configuration: &Configuration) -> String {
 fn agent_as_text(text: &mut String, agent: &Agent, configuration: &Configuration) {
     let _ = writeln!(text, "\nagent {}", agent.name);
     let _ = write!(text, "  model: {} ({})", agent.model_name, provider(&agent.model_name, configuration));
-    for name in backups(agent, configuration) {
+    for name in fallback_models(agent, configuration) {
         let _ = write!(text, ", then {name} ({})", provider(name, configuration));
     }
     text.push('\n');
@@ -201,18 +201,19 @@ fn agent_as_text(text: &mut String, agent: &Agent, configuration: &Configuration
     let _ = writeln!(text, "  tools:{}", if agent.tools.is_empty() { " none" } else { "" });
     for tool in agent.tools.iter().map(|tool| tool.definition()) {
         let (name, kind) = (&tool.name, kind(tool, configuration));
-        let (effect, approval) = (word(&json!(tool.effect)), word(&json!(tool.approval)));
+        let (effect, approval) = (value_text(&json!(tool.effect)), value_text(&json!(tool.approval)));
         let _ = write!(text, "    {name}: {kind}, effect {effect}, approval {approval}");
         if let Some(expires_in) = tool.expires_in {
-            let _ = write!(text, ", expires {} ({})", duration(expires_in), word(&json!(tool.on_expiry)));
+            let _ =
+                write!(text, ", expires {} ({})", duration(expires_in), value_text(&json!(tool.on_expiry)));
         }
         let _ = writeln!(text, ", timeout {}", duration(tool.timeout));
     }
     let _ = writeln!(text, "  rules:{}", if agent.rules.is_empty() { " none" } else { "" });
     for (index, rule) in agent.rules.iter().enumerate() {
-        let _ = writeln!(text, "    {index}: {}", rule_in_words(rule));
+        let _ = writeln!(text, "    {index}: {}", describe_rule(rule));
     }
-    let stop: Vec<String> = agent.stop.iter().map(stop_in_words).collect();
+    let stop: Vec<String> = agent.stop.iter().map(describe_stop).collect();
     let _ = writeln!(text, "  stop: {}", if stop.is_empty() { "never".to_owned() } else { stop.join(", ") });
     let policy: Vec<String> =
         fields(&json!(agent.policy)).into_iter().map(|(key, value)| format!("{key} {value}")).collect();
@@ -227,7 +228,7 @@ fn agent_as_text(text: &mut String, agent: &Agent, configuration: &Configuration
     }
 }
 
-fn rule_in_words(rule: &Rule) -> String {
+fn describe_rule(rule: &Rule) -> String {
     let condition = |condition: &Condition| {
         let test = fields(&test_as_json(&condition.test));
         let test: Vec<String> = test.into_iter().map(|(key, value)| format!("{key} {value}")).collect();
@@ -235,12 +236,12 @@ fn rule_in_words(rule: &Rule) -> String {
     };
     let when: Vec<String> = rule.when.iter().map(condition).collect();
     let when = if when.is_empty() { "always".to_owned() } else { format!("when {}", when.join(" and ")) };
-    format!("{} {when}: {}", rule.tool, word(&json!(rule.then)))
+    format!("{} {when}: {}", rule.tool, value_text(&json!(rule.then)))
 }
 
-fn stop_in_words(condition: &StopCondition) -> String {
+fn describe_stop(condition: &StopCondition) -> String {
     let value = json!(condition);
-    let kind = value.get("type").map(word).unwrap_or_default();
+    let kind = value.get("type").map(value_text).unwrap_or_default();
     let rest = fields(&value).into_iter().filter(|(key, _)| key != "type").map(|(_, value)| value);
     format!("{kind} {}", rest.collect::<Vec<_>>().join(" "))
 }
@@ -248,11 +249,11 @@ fn stop_in_words(condition: &StopCondition) -> String {
 fn fields(value: &Value) -> Vec<(String, String)> {
     let none = Map::new();
     let fields = value.as_object().unwrap_or(&none);
-    fields.iter().map(|(key, value)| (key.clone(), word(value))).collect()
+    fields.iter().map(|(key, value)| (key.clone(), value_text(value))).collect()
 }
 
 /// Null is a choice that nobody made.
-fn word(value: &Value) -> String {
+fn value_text(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
         Value::Null => "unset".to_owned(),

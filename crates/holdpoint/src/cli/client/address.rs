@@ -9,17 +9,17 @@ use hyper::Uri;
 use hyper::header::HeaderValue;
 
 use super::connection::Connection;
-use crate::cli::Everywhere;
+use crate::cli::GlobalArgs;
 use crate::cli::open_token::OpenToken;
-use crate::cli::output::say;
+use crate::cli::output::print_stderr;
 use crate::cli::problem::{Exit, Problem};
 
 const URL_VARIABLE: &str = "HOLDPOINT_URL";
 const TOKEN_VARIABLE: &str = "HOLDPOINT_TOKEN";
 /// Where a server listens that is told nothing else.
-const DEFAULT: &str = "http://127.0.0.1:8787";
+const DEFAULT_URL: &str = "http://127.0.0.1:8787";
 /// What stands where a token was.
-const HIDDEN: &str = "[token]";
+const MASK: &str = "[token]";
 
 pub(super) const ENVIRONMENT: &str = "Environment:\n  \
     HOLDPOINT_URL    the server, where --url does not name it; else http://127.0.0.1:8787\n  \
@@ -30,7 +30,7 @@ pub(super) const ENVIRONMENT: &str = "Environment:\n  \
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
     /// Something for which a server without `[auth]` needs no token.
-    Look,
+    General,
     /// A decision, for which it does.
     Decide,
 }
@@ -45,8 +45,8 @@ pub(super) struct ServerAddress {
 
 impl ServerAddress {
     /// Nothing is asked yet.
-    pub(super) fn connect(&self, everywhere: &Everywhere, purpose: Purpose) -> Result<Connection, Problem> {
-        if everywhere.store_is_named {
+    pub(super) fn connect(&self, global: &GlobalArgs, purpose: Purpose) -> Result<Connection, Problem> {
+        if global.store_is_explicit {
             return Err(Problem::new(
                 "WRONG_COMMAND_LINE",
                 "this command asks a server, and the server knows its store",
@@ -57,24 +57,27 @@ impl ServerAddress {
         let (text, named_by) = match (&self.url, env::var(URL_VARIABLE)) {
             (Some(url), _) => (url.clone(), "--url"),
             (None, Ok(url)) if !url.trim().is_empty() => (url, URL_VARIABLE),
-            (None, Ok(_) | Err(VarError::NotPresent)) => (DEFAULT.to_owned(), URL_VARIABLE),
-            (None, Err(VarError::NotUnicode(_))) => return Err(no_address(URL_VARIABLE)),
+            (None, Ok(_) | Err(VarError::NotPresent)) => (DEFAULT_URL.to_owned(), URL_VARIABLE),
+            (None, Err(VarError::NotUnicode(_))) => return Err(bad_url(URL_VARIABLE)),
         };
-        let place = Place::parse(text.trim()).ok_or_else(|| no_address(named_by))?;
-        let named = Token::of_environment()?;
-        let kept = match (&named, purpose) {
-            (None, Purpose::Decide) => place.open_token(),
-            (Some(_), _) | (None, Purpose::Look) => None,
+        let server_url = ServerUrl::parse(text.trim()).ok_or_else(|| bad_url(named_by))?;
+        let from_env = Token::from_environment()?;
+        let from_file = match (&from_env, purpose) {
+            (None, Purpose::Decide) => server_url.open_token(),
+            (Some(_), _) | (None, Purpose::General) => None,
         };
-        if named.is_some() && !place.is_secure && !place.is_near {
-            say(&format!("note: the token goes to {} unencrypted; https would hide it", place.base));
+        if from_env.is_some() && !server_url.is_secure && !server_url.is_loopback {
+            print_stderr(&format!(
+                "note: the token goes to {} unencrypted; https would hide it",
+                server_url.base
+            ));
         }
-        Connection::new(place, Tokens { named, kept })
+        Connection::new(server_url, Tokens { from_env, from_file })
     }
 }
 
 /// What was written is not repeated: an address can contain a password.
-fn no_address(named_by: &str) -> Problem {
+fn bad_url(named_by: &str) -> Problem {
     Problem::new(
         "BAD_URL",
         format!("what {named_by} names is not the address of a server"),
@@ -85,16 +88,16 @@ fn no_address(named_by: &str) -> Problem {
 
 /// Where a server is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct ServerUrl {
     /// Without a slash at its end; a path follows.
     pub(super) base: String,
     pub(super) is_secure: bool,
     /// On this machine.
-    is_near: bool,
+    is_loopback: bool,
     port: Option<u16>,
 }
 
-impl Place {
+impl ServerUrl {
     fn parse(text: &str) -> Option<Self> {
         let address: Uri = text.parse().ok()?;
         let is_secure = match address.scheme_str()? {
@@ -106,20 +109,20 @@ impl Place {
         let is_plain = !authority.as_str().contains('@') && address.query().is_none() && !text.contains('#');
         let host = authority.host();
         // A name may begin like a number: 127.example.com is anywhere.
-        let near = ["localhost", "[::1]"].contains(&host)
+        let is_loopback = ["localhost", "[::1]"].contains(&host)
             || host.parse::<Ipv4Addr>().is_ok_and(|number| number.is_loopback());
         let port = authority.port_u16();
-        is_plain.then(|| Self { base: text.trim_end_matches('/').to_owned(), is_secure, is_near: near, port })
+        is_plain.then(|| Self { base: text.trim_end_matches('/').to_owned(), is_secure, is_loopback, port })
     }
 
     /// Whether a server without `[auth]` at this place has a token that the commands would find.
-    pub(super) fn keeps_open_token(&self) -> bool {
+    pub(super) fn has_open_token_file(&self) -> bool {
         matches!(self.find_open_token(), Ok(Some(_)))
     }
 
     /// What a server without `[auth]` on this machine keeps. No other machine is ever sent it.
     fn find_open_token(&self) -> Result<Option<String>, String> {
-        if self.is_secure || !self.is_near {
+        if self.is_secure || !self.is_loopback {
             return Ok(None);
         }
         OpenToken::for_client(self.port.unwrap_or(80))
@@ -129,7 +132,7 @@ impl Place {
         match self.find_open_token() {
             Ok(token) => Token::new(&token?),
             Err(why) => {
-                say(&format!(
+                print_stderr(&format!(
                     "note: the server's token is not used: {why}; set {TOKEN_VARIABLE} in its place"
                 ));
                 None
@@ -141,16 +144,16 @@ impl Place {
 /// The tokens that a command may send.
 pub(super) struct Tokens {
     /// Of HOLDPOINT_TOKEN; every request carries it.
-    pub(super) named: Option<Token>,
+    pub(super) from_env: Option<Token>,
     /// Of the file of a server without `[auth]`. Another process may listen on that server's port, so only requests that
     /// need the token carry it.
-    pub(super) kept: Option<Token>,
+    pub(super) from_file: Option<Token>,
 }
 
 impl Tokens {
     /// The server may repeat the token in its answer.
     pub(super) fn masked(&self, text: &str) -> String {
-        let tokens = [&self.named, &self.kept];
+        let tokens = [&self.from_env, &self.from_file];
         tokens.into_iter().flatten().fold(text.to_owned(), |text, token| token.masked(&text))
     }
 }
@@ -162,18 +165,18 @@ pub(super) struct Token {
 }
 
 impl Token {
-    fn of_environment() -> Result<Option<Self>, Problem> {
+    fn from_environment() -> Result<Option<Self>, Problem> {
         let text = match env::var(TOKEN_VARIABLE) {
             Ok(text) => text,
             Err(VarError::NotPresent) => return Ok(None),
-            Err(VarError::NotUnicode(_)) => return Err(no_token()),
+            Err(VarError::NotUnicode(_)) => return Err(bad_token()),
         };
         // A file that it was read from ends with the end of a line.
         let text = text.trim();
         if text.is_empty() {
             return Ok(None);
         }
-        Self::new(text).map(Some).ok_or_else(no_token)
+        Self::new(text).map(Some).ok_or_else(bad_token)
     }
 
     fn new(text: &str) -> Option<Self> {
@@ -187,11 +190,11 @@ impl Token {
     }
 
     fn masked(&self, text: &str) -> String {
-        masking::masked(text, &self.text, HIDDEN)
+        masking::masked(text, &self.text, MASK)
     }
 }
 
-fn no_token() -> Problem {
+fn bad_token() -> Problem {
     Problem::new(
         "BAD_TOKEN",
         format!("{TOKEN_VARIABLE} has characters that no header can carry"),
@@ -206,7 +209,7 @@ mod tests {
 
     #[test]
     fn an_address_is_a_scheme_a_host_and_perhaps_a_path() {
-        let base = |text| Place::parse(text).map(|place| place.base);
+        let base = |text| ServerUrl::parse(text).map(|server_url| server_url.base);
         for (text, expected) in [
             ("http://127.0.0.1:8787", "http://127.0.0.1:8787"),
             ("http://127.0.0.1:8787/", "http://127.0.0.1:8787"),
@@ -230,13 +233,13 @@ mod tests {
     }
 
     #[test]
-    fn only_this_machine_is_near() {
-        let is_near = |text| Place::parse(text).expect("an address").is_near;
+    fn only_loopback_addresses_are_local() {
+        let is_loopback = |text| ServerUrl::parse(text).expect("an address").is_loopback;
         for near in ["http://127.0.0.1:8787", "http://127.9.9.9", "http://localhost", "http://[::1]:1"] {
-            assert!(is_near(near), "{near}");
+            assert!(is_loopback(near), "{near}");
         }
         for far in ["http://127.example.com", "http://127.0.0.1.example.com:8787", "http://128.0.0.1"] {
-            assert!(!is_near(far), "{far}");
+            assert!(!is_loopback(far), "{far}");
         }
     }
 

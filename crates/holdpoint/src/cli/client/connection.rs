@@ -16,11 +16,11 @@ use rustls::{ClientConfig, RootCertStore};
 use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
 
-use super::address::{Place, Token, Tokens};
+use super::address::{ServerUrl, Token, Tokens};
+use super::api_error::ApiError;
 use super::first_bytes::{FirstBytes, Protocol, RecordingConnector};
-use super::frames::Frames;
-use super::plain::plain;
-use super::refusal::Refusal;
+use super::sse::SseStream;
+use super::terminal_text::escaped;
 use crate::cli::problem::{Exit, Problem};
 
 const CONNECT_MAX: Duration = Duration::from_secs(10);
@@ -32,26 +32,26 @@ const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// A server to ask.
 pub(super) struct Connection {
     client: Client<HttpsConnector<RecordingConnector>, Full<Bytes>>,
-    place: Place,
+    server_url: ServerUrl,
     tokens: Tokens,
     first_bytes: FirstBytes,
 }
 
 /// Why there is no answer.
-pub(super) enum Failed {
+pub(super) enum RequestError {
     /// Nobody answered, or not to the end.
-    Away(Problem),
+    NoAnswer(Problem),
     /// The server does not speak what it was asked with.
     WrongScheme(Problem),
     /// The server, or whoever stands before it, said no.
     Refused { status: StatusCode, problem: Problem },
 }
 
-impl Failed {
+impl RequestError {
     /// The same may be answered a little later.
-    pub(super) fn may_pass(&self) -> bool {
+    pub(super) fn is_retryable(&self) -> bool {
         match self {
-            Self::Away(_) => true,
+            Self::NoAnswer(_) => true,
             Self::WrongScheme(_) => false,
             Self::Refused { status, .. } => {
                 status.is_server_error() || *status == StatusCode::TOO_MANY_REQUESTS
@@ -60,22 +60,24 @@ impl Failed {
     }
 }
 
-impl From<Failed> for Problem {
-    fn from(failed: Failed) -> Self {
+impl From<RequestError> for Problem {
+    fn from(failed: RequestError) -> Self {
         match failed {
-            Failed::Away(problem) | Failed::WrongScheme(problem) | Failed::Refused { problem, .. } => problem,
+            RequestError::NoAnswer(problem)
+            | RequestError::WrongScheme(problem)
+            | RequestError::Refused { problem, .. } => problem,
         }
     }
 }
 
 impl Connection {
     /// Whom this machine trusts is asked only where it matters.
-    pub(super) fn new(place: Place, tokens: Tokens) -> Result<Self, Problem> {
+    pub(super) fn new(server_url: ServerUrl, tokens: Tokens) -> Result<Self, Problem> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let versions = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-        let config = versions.map_err(|_| nobody_to_trust())?;
-        let config = if place.is_secure {
-            config.with_native_roots().map_err(|_| nobody_to_trust())?
+        let config = versions.map_err(|_| no_ca_certificates())?;
+        let config = if server_url.is_secure {
+            config.with_native_roots().map_err(|_| no_ca_certificates())?
         } else {
             config.with_root_certificates(RootCertStore::empty())
         };
@@ -90,50 +92,55 @@ impl Connection {
             .enable_http1()
             .wrap_connector(RecordingConnector::new(http, first_bytes.clone()));
         let client = Client::builder(TokioExecutor::new()).build(https);
-        Ok(Self { client, place, tokens, first_bytes })
+        Ok(Self { client, server_url, tokens, first_bytes })
     }
 
-    pub(super) async fn get(&self, path: &str) -> Result<String, Failed> {
+    pub(super) async fn get(&self, path: &str) -> Result<String, RequestError> {
         let until = Instant::now() + ANSWER_MAX;
-        let request = self.request(Method::GET, path, self.tokens.named.as_ref());
+        let request = self.request(Method::GET, path, self.tokens.from_env.as_ref());
         let request = request.header(ACCEPT, "application/json");
-        let response = self.send(request.body(Full::default()), until, LOOK_AGAIN).await?;
-        self.whole(response, until, LOOK_AGAIN).await
+        let response = self.send(request.body(Full::default()), until, RETRY_HINT).await?;
+        self.read_body(response, until, RETRY_HINT).await
     }
 
     /// For what a server without `[auth]` allows every local caller.
-    pub(super) async fn post(&self, path: &str, body: &Value) -> Result<String, Failed> {
-        self.post_with(path, body, self.tokens.named.as_ref()).await
+    pub(super) async fn post(&self, path: &str, body: &Value) -> Result<String, RequestError> {
+        self.post_with(path, body, self.tokens.from_env.as_ref()).await
     }
 
     /// For what needs the token of a server without `[auth]`: no other request carries the kept token.
-    pub(super) async fn post_decision(&self, path: &str, body: &Value) -> Result<String, Failed> {
-        self.post_with(path, body, self.tokens.named.as_ref().or(self.tokens.kept.as_ref())).await
+    pub(super) async fn post_decision(&self, path: &str, body: &Value) -> Result<String, RequestError> {
+        self.post_with(path, body, self.tokens.from_env.as_ref().or(self.tokens.from_file.as_ref())).await
     }
 
-    async fn post_with(&self, path: &str, body: &Value, token: Option<&Token>) -> Result<String, Failed> {
+    async fn post_with(
+        &self,
+        path: &str,
+        body: &Value,
+        token: Option<&Token>,
+    ) -> Result<String, RequestError> {
         let until = Instant::now() + ANSWER_MAX;
         let request = self.request(Method::POST, path, token).header(CONTENT_TYPE, "application/json");
         let request = request.header(ACCEPT, "application/json").body(Full::from(body.to_string()));
-        let response = self.send(request, until, LOOK_FIRST).await?;
-        self.whole(response, until, LOOK_FIRST).await
+        let response = self.send(request, until, CHECK_FIRST_HINT).await?;
+        self.read_body(response, until, CHECK_FIRST_HINT).await
     }
 
     /// The events behind `after` as they happen. None where the run has ended and nothing is left.
-    pub(super) async fn follow(&self, path: &str, after: u64) -> Result<Option<Frames>, Failed> {
+    pub(super) async fn follow(&self, path: &str, after: u64) -> Result<Option<SseStream>, RequestError> {
         let until = Instant::now() + ANSWER_MAX;
-        let request = self.request(Method::GET, path, self.tokens.named.as_ref());
+        let request = self.request(Method::GET, path, self.tokens.from_env.as_ref());
         let mut request = request.header(ACCEPT, "text/event-stream");
         if after > 0 {
             request = request.header("last-event-id", after);
         }
-        let response = self.send(request.body(Full::default()), until, LOOK_AGAIN).await?;
+        let response = self.send(request.body(Full::default()), until, RETRY_HINT).await?;
         match response.status() {
-            StatusCode::OK => Ok(Some(Frames::of(response.into_body()))),
+            StatusCode::OK => Ok(Some(SseStream::new(response.into_body()))),
             StatusCode::NO_CONTENT => Ok(None),
-            _ => Err(match self.whole(response, until, LOOK_AGAIN).await {
+            _ => Err(match self.read_body(response, until, RETRY_HINT).await {
                 Err(failed) => failed,
-                Ok(text) => Failed::Away(self.not_holdpoint(&text)),
+                Ok(text) => RequestError::NoAnswer(self.not_holdpoint(&text)),
             }),
         }
     }
@@ -141,7 +148,7 @@ impl Connection {
     fn request(&self, method: Method, path: &str, token: Option<&Token>) -> hyper::http::request::Builder {
         let request = Request::builder()
             .method(method)
-            .uri(format!("{}{path}", self.place.base))
+            .uri(format!("{}{path}", self.server_url.base))
             .header(USER_AGENT, concat!("holdpoint/", env!("CARGO_PKG_VERSION")));
         match token {
             Some(token) => request.header(AUTHORIZATION, token.header()),
@@ -154,26 +161,29 @@ impl Connection {
         request: hyper::http::Result<Request<Full<Bytes>>>,
         until: Instant,
         next: &str,
-    ) -> Result<Response<Incoming>, Failed> {
-        let request = request.map_err(|why| Failed::Away(self.lost(&why.to_string(), next)))?;
+    ) -> Result<Response<Incoming>, RequestError> {
+        let request =
+            request.map_err(|why| RequestError::NoAnswer(self.no_answer(&why.to_string(), next)))?;
         match timeout_at(until, self.client.request(request)).await {
             Ok(Ok(response)) => Ok(response),
             Ok(Err(error)) => Err(match self.other_scheme() {
-                Some(problem) => Failed::WrongScheme(problem),
-                None if error.is_connect() => Failed::Away(self.unreachable(&root(&error))),
-                None => Failed::Away(self.lost(&root(&error), next)),
+                Some(problem) => RequestError::WrongScheme(problem),
+                None if error.is_connect() => RequestError::NoAnswer(self.unreachable(&root_cause(&error))),
+                None => RequestError::NoAnswer(self.no_answer(&root_cause(&error), next)),
             }),
-            Err(_) => Err(Failed::Away(self.lost(&format!("no answer within {ANSWER_MAX:?}"), next))),
+            Err(_) => {
+                Err(RequestError::NoAnswer(self.no_answer(&format!("no answer within {ANSWER_MAX:?}"), next)))
+            }
         }
     }
 
     /// The text of a success.
-    async fn whole(
+    async fn read_body(
         &self,
         response: Response<Incoming>,
         until: Instant,
         next: &str,
-    ) -> Result<String, Failed> {
+    ) -> Result<String, RequestError> {
         let status = response.status();
         let mut body = response.into_body();
         let mut bytes = Vec::new();
@@ -182,25 +192,29 @@ impl Connection {
                 Ok(Some(Ok(frame))) => {
                     bytes.extend_from_slice(frame.data_ref().map_or(&[][..], |data| data));
                 }
-                Ok(Some(Err(error))) => return Err(Failed::Away(self.lost(&root(&error), next))),
+                Ok(Some(Err(error))) => {
+                    return Err(RequestError::NoAnswer(self.no_answer(&root_cause(&error), next)));
+                }
                 Ok(None) => break,
                 Err(_) => {
-                    return Err(Failed::Away(self.lost(&format!("no end within {ANSWER_MAX:?}"), next)));
+                    return Err(RequestError::NoAnswer(
+                        self.no_answer(&format!("no end within {ANSWER_MAX:?}"), next),
+                    ));
                 }
             }
             if bytes.len() > ANSWER_BYTES_MAX {
-                return Err(Failed::Away(self.not_holdpoint("")));
+                return Err(RequestError::NoAnswer(self.not_holdpoint("")));
             }
         }
         let text = String::from_utf8_lossy(&bytes).into_owned();
         if status.is_success() {
             return Ok(text);
         }
-        let problem = match Refusal::read(&text, &|text: &str| self.masked(text)) {
-            Some(refusal) => Problem::Refused(refusal.with_kept_token(self.could_use_kept_token())),
-            None => self.not_ours(status),
+        let problem = match ApiError::read(&text, &|text: &str| self.masked(text)) {
+            Some(error) => Problem::Api(error.with_token_file(self.could_use_token_file())),
+            None => self.unexpected_status(status),
         };
-        Err(Failed::Refused { status, problem })
+        Err(RequestError::Refused { status, problem })
     }
 
     fn masked(&self, text: &str) -> String {
@@ -208,14 +222,14 @@ impl Connection {
     }
 
     /// HOLDPOINT_TOKEN is sent, and without it the kept token would be.
-    fn could_use_kept_token(&self) -> bool {
-        self.tokens.named.is_some() && self.place.keeps_open_token()
+    fn could_use_token_file(&self) -> bool {
+        self.tokens.from_env.is_some() && self.server_url.has_open_token_file()
     }
 
     fn unreachable(&self, why: &str) -> Problem {
         Problem::new(
             "UNREACHABLE",
-            format!("no connection to {}: {}", self.place.base, plain(why)),
+            format!("no connection to {}: {}", self.server_url.base, escaped(why)),
             "Start a server with holdpoint serve, or name another one with --url or HOLDPOINT_URL.",
             Exit::Other,
         )
@@ -224,7 +238,7 @@ impl Connection {
     /// Where the first bytes of the answer are of the other scheme. Other bytes that are no HTTP may come from a proxy after
     /// the server has processed the request.
     fn other_scheme(&self) -> Option<Problem> {
-        match (self.place.is_secure, self.first_bytes.protocol()) {
+        match (self.server_url.is_secure, self.first_bytes.protocol()) {
             (true, Some(Protocol::PlainHttp)) => Some(self.wrong_scheme("https", "plain HTTP", "http")),
             (false, Some(Protocol::Tls)) => Some(self.wrong_scheme("http", "TLS", "https")),
             (true, Some(Protocol::Tls) | None) | (false, Some(Protocol::PlainHttp) | None) => None,
@@ -235,43 +249,46 @@ impl Connection {
     fn wrong_scheme(&self, asked: &str, speaks: &str, instead: &str) -> Problem {
         Problem::new(
             "WRONG_SCHEME",
-            format!("{} was asked with {asked}, and the server there speaks {speaks}", self.place.base),
+            format!("{} was asked with {asked}, and the server there speaks {speaks}", self.server_url.base),
             format!("Write {instead}:// in --url or HOLDPOINT_URL."),
             Exit::Configuration,
         )
     }
 
-    fn lost(&self, why: &str, next: &str) -> Problem {
-        Problem::new("NO_ANSWER", format!("{}: {}", self.place.base, plain(why)), next, Exit::Other)
+    fn no_answer(&self, why: &str, next: &str) -> Problem {
+        Problem::new("NO_ANSWER", format!("{}: {}", self.server_url.base, escaped(why)), next, Exit::Other)
     }
 
     /// An answer that a server of ours does not give.
     pub(super) fn not_holdpoint(&self, text: &str) -> Problem {
         const SHOWN_CHARS_MAX: usize = 80;
         let begin: String = self.masked(text).chars().take(SHOWN_CHARS_MAX).collect();
-        self.strange(&format!("answers something that no Holdpoint server says: {:?}", plain(&begin)))
+        self.not_holdpoint_problem(&format!(
+            "answers something that no Holdpoint server says: {:?}",
+            escaped(&begin)
+        ))
     }
 
-    fn not_ours(&self, status: StatusCode) -> Problem {
-        self.strange(&format!("answers {status}, without an error of Holdpoint"))
+    fn unexpected_status(&self, status: StatusCode) -> Problem {
+        self.not_holdpoint_problem(&format!("answers {status}, without an error of Holdpoint"))
     }
 
-    fn strange(&self, what: &str) -> Problem {
+    fn not_holdpoint_problem(&self, what: &str) -> Problem {
         Problem::new(
             "NOT_HOLDPOINT",
-            format!("{} {what}", self.place.base),
+            format!("{} {what}", self.server_url.base),
             "Look at --url and HOLDPOINT_URL, and at what stands between you and the server.",
             Exit::Other,
         )
     }
 }
 
-const LOOK_AGAIN: &str = "Try again.";
+const RETRY_HINT: &str = "Try again.";
 /// Whether a decision was heard cannot be known from here.
-const LOOK_FIRST: &str = "It may have been heard: look with holdpoint approvals list or holdpoint runs show first. A \
+const CHECK_FIRST_HINT: &str = "It may have been heard: look with holdpoint approvals list or holdpoint runs show first. A \
     second decision on the same approval is refused.";
 
-fn nobody_to_trust() -> Problem {
+fn no_ca_certificates() -> Problem {
     Problem::new(
         "NO_CERTIFICATES",
         "this machine has no certificates to trust, so https cannot be used",
@@ -281,7 +298,7 @@ fn nobody_to_trust() -> Problem {
 }
 
 /// What really happened, without the layers through which it was told.
-fn root(error: &(dyn Error + 'static)) -> String {
+fn root_cause(error: &(dyn Error + 'static)) -> String {
     let mut deepest = error;
     while let Some(source) = deepest.source() {
         deepest = source;
@@ -290,21 +307,21 @@ fn root(error: &(dyn Error + 'static)) -> String {
 }
 
 /// A part of a path or a query, whatever somebody typed.
-pub(super) fn encoded(text: &str) -> String {
-    let mut encoded = String::with_capacity(text.len());
+pub(super) fn percent_encoded(text: &str) -> String {
+    let mut percent_encoded = String::with_capacity(text.len());
     for byte in text.bytes() {
         match byte {
             b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'.' | b'_' | b'-' | b'~' => {
-                encoded.push(char::from(byte));
+                percent_encoded.push(char::from(byte));
             }
-            _ => encoded.push_str(&format!("%{byte:02X}")),
+            _ => percent_encoded.push_str(&format!("%{byte:02X}")),
         }
     }
-    encoded
+    percent_encoded
 }
 
 #[test]
-fn what_means_something_in_an_address_is_written_as_its_number() {
-    assert_eq!(encoded("run_1~2.a"), "run_1~2.a");
-    assert_eq!(encoded("../x?y=1&z é"), "..%2Fx%3Fy%3D1%26z%20%C3%A9");
+fn reserved_characters_are_percent_encoded() {
+    assert_eq!(percent_encoded("run_1~2.a"), "run_1~2.a");
+    assert_eq!(percent_encoded("../x?y=1&z é"), "..%2Fx%3Fy%3D1%26z%20%C3%A9");
 }

@@ -11,13 +11,13 @@ use serde_json::value::RawValue;
 use stores::sqlite::log::read_log;
 
 use super::address::{ENVIRONMENT, Purpose, ServerAddress};
-use super::connection::{Connection, encoded};
-use super::story::Story;
+use super::connection::{Connection, percent_encoded};
+use super::event_formatter::EventFormatter;
 use super::wire::{Event, read};
 use crate::cli::database::runtime;
-use crate::cli::output::{print_raw, tell};
+use crate::cli::output::{print_raw, write_stdout};
 use crate::cli::problem::{Exit, Problem};
-use crate::cli::{Done, Everywhere, Outcome};
+use crate::cli::{CommandResult, CommandStatus, GlobalArgs};
 
 const IN_POSTGRES: &str = "Leave --store out, and name a server on this database with --url.";
 /// As many as a page can have.
@@ -38,9 +38,9 @@ pub(in crate::cli) struct Replay {
 }
 
 impl Replay {
-    pub(in crate::cli) fn run(&self, everywhere: &Everywhere) -> Outcome {
-        let mut teller = Teller { story: (!everywhere.json).then(Story::default) };
-        if everywhere.store_is_named {
+    pub(in crate::cli) fn run(&self, global: &GlobalArgs) -> CommandResult {
+        let mut printer = EventPrinter { formatter: (!global.json).then(EventFormatter::default) };
+        if global.store_is_explicit {
             if self.server.url.is_some() {
                 return Err(Problem::new(
                     "WRONG_COMMAND_LINE",
@@ -49,22 +49,26 @@ impl Replay {
                     Exit::Configuration,
                 ));
             }
-            self.tell_stored(everywhere.store.file(IN_POSTGRES)?, &mut teller)?;
+            self.replay_from_store(global.store.require_file(IN_POSTGRES)?, &mut printer)?;
         } else {
-            let connection = self.server.connect(everywhere, Purpose::Look)?;
-            runtime()?.block_on(self.tell_served(&connection, &mut teller))?;
+            let connection = self.server.connect(global, Purpose::General)?;
+            runtime()?.block_on(self.replay_from_server(&connection, &mut printer))?;
         }
-        Ok(Done::Well)
+        Ok(CommandStatus::Success)
     }
 
-    async fn tell_served(&self, connection: &Connection, teller: &mut Teller) -> Result<(), Problem> {
+    async fn replay_from_server(
+        &self,
+        connection: &Connection,
+        printer: &mut EventPrinter,
+    ) -> Result<(), Problem> {
         let mut after = 0;
         loop {
-            let run = encoded(&self.run);
+            let run = percent_encoded(&self.run);
             let path = format!("/v1/runs/{run}/events?limit={PAGE_MAX}&after={after}");
-            let page: Page = read(connection, &connection.get(&path).await?)?;
+            let page: EventPage = read(connection, &connection.get(&path).await?)?;
             for event in &page.events {
-                if !teller.tell(event.get(), || read(connection, event.get()))? {
+                if !printer.print(event.get(), || read(connection, event.get()))? {
                     return Ok(());
                 }
             }
@@ -76,7 +80,7 @@ impl Replay {
         }
     }
 
-    fn tell_stored(&self, path: &Path, teller: &mut Teller) -> Result<(), Problem> {
+    fn replay_from_store(&self, path: &Path, printer: &mut EventPrinter) -> Result<(), Problem> {
         let run = RunId::from(self.run.as_str());
         let log = read_log(path, &run)?;
         let (thread, events) = log.ok_or_else(|| {
@@ -97,7 +101,7 @@ impl Replay {
                 Problem::new("STORE_DAMAGED", why.to_string(), "Run holdpoint doctor.", Exit::Other)
             };
             let text = serde_json::to_string(&envelope).map_err(unreadable)?;
-            if !teller.tell(&text, || serde_json::from_str(&text).map_err(unreadable))? {
+            if !printer.print(&text, || serde_json::from_str(&text).map_err(unreadable))? {
                 return Ok(());
             }
         }
@@ -106,24 +110,24 @@ impl Replay {
 }
 
 #[derive(Deserialize)]
-struct Page {
+struct EventPage {
     events: Vec<Box<RawValue>>,
     #[serde(default)]
     next_after: Option<u64>,
 }
 
-struct Teller {
+struct EventPrinter {
     /// None where the events themselves are wanted.
-    story: Option<Story>,
+    formatter: Option<EventFormatter>,
 }
 
-impl Teller {
+impl EventPrinter {
     /// False where nobody listens any more.
-    fn tell(&mut self, raw: &str, read: impl FnOnce() -> Result<Event, Problem>) -> Result<bool, Problem> {
-        match &mut self.story {
+    fn print(&mut self, raw: &str, read: impl FnOnce() -> Result<Event, Problem>) -> Result<bool, Problem> {
+        match &mut self.formatter {
             None => print_raw(raw),
-            Some(story) => match story.tell(&read()?) {
-                Some(line) => tell(&format!("{line}\n")),
+            Some(formatter) => match formatter.format_event(&read()?) {
+                Some(line) => write_stdout(&format!("{line}\n")),
                 None => Ok(true),
             },
         }

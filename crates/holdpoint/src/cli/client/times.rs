@@ -3,7 +3,7 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// In milliseconds since 1970. None for what is no time.
-pub(super) fn parsed(text: &str) -> Option<i64> {
+pub(super) fn parse_ms(text: &str) -> Option<i64> {
     text.parse::<jiff::Timestamp>().ok().map(jiff::Timestamp::as_millisecond)
 }
 
@@ -13,7 +13,7 @@ pub(super) fn now() -> i64 {
 }
 
 /// As `+0:00:01.420`: hours, minutes, seconds.
-pub(super) fn since(start: i64, at: i64) -> String {
+pub(super) fn elapsed(start: i64, at: i64) -> String {
     let ms = at.saturating_sub(start).max(0);
     let (seconds, ms) = (ms / 1_000, ms % 1_000);
     let (minutes, seconds) = (seconds / 60, seconds % 60);
@@ -21,7 +21,7 @@ pub(super) fn since(start: i64, at: i64) -> String {
 }
 
 /// As a person counts: `42s`, `3m`, `5h`, `12d`.
-pub(super) fn span(ms: i64) -> String {
+pub(super) fn short_duration(ms: i64) -> String {
     let seconds = ms.max(0) / 1_000;
     match seconds {
         0..60 => format!("{seconds}s"),
@@ -32,8 +32,9 @@ pub(super) fn span(ms: i64) -> String {
 }
 
 /// How long ago this was; the text itself where it is no time.
-pub(super) fn ago(text: &str, now: i64) -> String {
-    parsed(text).map_or_else(|| super::plain::plain(text), |at| span(now.saturating_sub(at)))
+pub(super) fn age(text: &str, now: i64) -> String {
+    parse_ms(text)
+        .map_or_else(|| super::terminal_text::escaped(text), |at| short_duration(now.saturating_sub(at)))
 }
 
 #[cfg(test)]
@@ -41,8 +42,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_told_from_the_beginning() {
-        let at = |text: &str| parsed(text).expect("a time");
+    fn times_are_shown_since_the_start_of_the_run() {
+        let at = |text: &str| parse_ms(text).expect("a time");
         let start = at("2026-01-01T00:00:00.000Z");
         for (text, told) in [
             ("2026-01-01T00:00:00.915Z", "+0:00:00.915"),
@@ -50,14 +51,14 @@ mod tests {
             ("2026-01-03T00:00:00.000Z", "+48:00:00.000"),
             ("2025-12-31T00:00:00.000Z", "+0:00:00.000"),
         ] {
-            assert_eq!(since(start, at(text)), told);
+            assert_eq!(elapsed(start, at(text)), told);
         }
-        assert_eq!(parsed("soon"), None);
+        assert_eq!(parse_ms("soon"), None);
     }
 
     #[test]
     fn ages_are_as_long_as_they_need_to_be() {
-        let ages = [0, 59_999, 60_000, 3_599_999, 3_600_000, 86_400_000 * 12].map(span);
+        let ages = [0, 59_999, 60_000, 3_599_999, 3_600_000, 86_400_000 * 12].map(short_duration);
         assert_eq!(ages, ["0s", "59s", "1m", "59m", "1h", "12d"]);
     }
 }

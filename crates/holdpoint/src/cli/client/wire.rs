@@ -160,7 +160,7 @@ pub(super) struct Event {
 
 impl Event {
     /// How the run ended, if this is its end.
-    pub(super) fn end(&self) -> Option<&str> {
+    pub(super) fn final_status(&self) -> Option<&str> {
         match self.kind.as_str() {
             "run.completed" | "run.failed" | "run.interrupted" => self.kind.strip_prefix("run."),
             _ => None,

@@ -7,19 +7,19 @@ use engine::agent::{Agent, Limits, ROUNDS_DEFAULT, StopCondition, Trim};
 use engine::store::Tenant;
 use engine::tool::{Tool, ToolDefinition};
 use machine::id::{AgentName, ToolName};
-use models::fallback::{FallbackModel, Named};
+use models::fallback::{FallbackModel, NamedModel};
 
 use super::amounts::{NAME_BYTES_MAX, is_name};
-use super::models::NamedModel;
-use super::source::Place;
+use super::models::ConfiguredModel;
+use super::source::Location;
 use super::table::{Entry, Table};
-use super::tools::NamedTool;
+use super::tools::ConfiguredTool;
 use super::{policy, rules, schema, stop, tenancy, trim};
 
 /// What an agent may name. None stands for something that was written down wrongly.
-pub(super) struct Offered {
-    pub(super) models: BTreeMap<String, Option<NamedModel>>,
-    pub(super) tools: BTreeMap<String, Option<NamedTool>>,
+pub(super) struct Catalog {
+    pub(super) models: BTreeMap<String, Option<ConfiguredModel>>,
+    pub(super) tools: BTreeMap<String, Option<ConfiguredTool>>,
     pub(super) servers: BTreeSet<String>,
 }
 
@@ -30,37 +30,37 @@ pub(super) fn names(entry: Option<&Entry<'_>>) -> BTreeSet<String> {
 }
 
 /// An agent of the file.
-pub(super) struct NamedAgent<'f> {
+pub(super) struct ConfiguredAgent<'f> {
     pub(super) agent: Agent,
     /// The names of the models that are asked after its first.
-    pub(super) backups: Vec<String>,
+    pub(super) fallback_models: Vec<String>,
     /// None: every tenant may use it.
     pub(super) tenants: Option<BTreeSet<Tenant>>,
-    pub(super) place: Place<'f>,
+    pub(super) location: Location<'f>,
 }
 
 /// In the order of the file.
-pub(super) fn read<'f>(entry: Option<Entry<'f>>, offered: &Offered) -> Vec<NamedAgent<'f>> {
+pub(super) fn read<'f>(entry: Option<Entry<'f>>, catalog: &Catalog) -> Vec<ConfiguredAgent<'f>> {
     let Some(table) = entry.and_then(|entry| entry.table("tables [agents.NAME]")) else { return Vec::new() };
     let mut agents = Vec::new();
-    for (name, entry) in table.named() {
+    for (name, entry) in table.into_entries() {
         if !is_name(name) {
-            entry.place.fault(format!(
+            entry.location.fault(format!(
                 "this is no name for an agent; use letters, digits, _ and -, at most {NAME_BYTES_MAX} of them"
             ));
         }
         let table = entry.table("a table [agents.NAME]");
-        agents.extend(table.and_then(|table| read_agent(name, table, offered)));
+        agents.extend(table.and_then(|table| read_agent(name, table, catalog)));
     }
     agents
 }
 
-fn read_agent<'f>(name: &str, mut table: Table<'f>, offered: &Offered) -> Option<NamedAgent<'f>> {
-    let place = table.place.clone();
-    let models = read_models(&mut table, offered);
+fn read_agent<'f>(name: &str, mut table: Table<'f>, catalog: &Catalog) -> Option<ConfiguredAgent<'f>> {
+    let location = table.location.clone();
+    let models = read_models(&mut table, catalog);
     let tenants = table.take("tenants").map(|entry| tenancy::read(&entry));
     let instructions = table.take("instructions").map_or(Some(""), |entry| entry.text("a text"));
-    let tools = table.take("tools").map_or_else(Tools::default, |entry| Tools::read(&entry, offered));
+    let tools = table.take("tools").map_or_else(Tools::default, |entry| Tools::read(&entry, catalog));
     let stop = match table.take("stop") {
         Some(entry) => stop::read(&entry),
         None => vec![StopCondition::MaxRounds { rounds: ROUNDS_DEFAULT }],
@@ -72,8 +72,8 @@ fn read_agent<'f>(name: &str, mut table: Table<'f>, offered: &Offered) -> Option
     table.finish();
     let mut models = models?.into_iter();
     let (model_name, first) = models.next()?;
-    let then: Vec<Named> = models.collect();
-    let backups = then.iter().map(|(name, _)| name.clone()).collect();
+    let then: Vec<NamedModel> = models.collect();
+    let fallback_models = then.iter().map(|(name, _)| name.clone()).collect();
     let mut limits = Limits::default();
     let model = if then.is_empty() {
         first
@@ -87,13 +87,13 @@ fn read_agent<'f>(name: &str, mut table: Table<'f>, offered: &Offered) -> Option
         instructions: instructions?.to_owned(),
         model,
         model_name,
-        other_models: offered
+        other_models: catalog
             .models
             .iter()
             .filter_map(|(name, model)| Some((name.clone(), model.as_ref()?.model.clone())))
             .collect(),
         tools: tools.usable,
-        reserved: offered.tools.keys().map(|name| ToolName::from(name.as_str())).collect(),
+        reserved: catalog.tools.keys().map(|name| ToolName::from(name.as_str())).collect(),
         plugins: Vec::new(),
         policy,
         rules,
@@ -111,35 +111,35 @@ fn read_agent<'f>(name: &str, mut table: Table<'f>, offered: &Offered) -> Option
         Some(tenants) => Some(tenants?),
         None => None,
     };
-    Some(NamedAgent { agent, backups, tenants, place })
+    Some(ConfiguredAgent { agent, fallback_models, tenants, location })
 }
 
 /// More of them would keep a run trying for longer than anybody waits.
 const MODELS_MAX: usize = 8;
 
 /// `model`, or `models` in the order in which they are asked.
-fn read_models(table: &mut Table<'_>, offered: &Offered) -> Option<Vec<Named>> {
+fn read_models(table: &mut Table<'_>, catalog: &Catalog) -> Option<Vec<NamedModel>> {
     let list = match (table.take("model"), table.take("models")) {
         (None, None) => {
             return table
-                .place
+                .location
                 .missing("model")
                 .refuse("it is missing; write the name of a [models.NAME] table");
         }
-        (Some(one), None) => return Some(vec![named_model(&one, offered)?]),
-        (Some(one), Some(_)) => return one.place.refuse("`models` stands beside it; keep one of them"),
+        (Some(one), None) => return Some(vec![named_model(&one, catalog)?]),
+        (Some(one), Some(_)) => return one.location.refuse("`models` stands beside it; keep one of them"),
         (None, Some(list)) => list,
     };
     let items = list.items("a list of names of [models.NAME] tables")?;
     if items.is_empty() || items.len() > MODELS_MAX {
-        return list.place.refuse(format!("there are {} names; write 1 to {MODELS_MAX}", items.len()));
+        return list.location.refuse(format!("there are {} names; write 1 to {MODELS_MAX}", items.len()));
     }
-    let mut models: Vec<Named> = Vec::new();
+    let mut models: Vec<NamedModel> = Vec::new();
     let mut all_right = true;
     for item in items {
-        match named_model(&item, offered) {
+        match named_model(&item, catalog) {
             Some((name, _)) if models.iter().any(|(known, _)| *known == name) => {
-                item.place.fault(format!("{name:?} stands here twice; remove one"));
+                item.location.fault(format!("{name:?} stands here twice; remove one"));
                 all_right = false;
             }
             Some(model) => models.push(model),
@@ -149,13 +149,13 @@ fn read_models(table: &mut Table<'_>, offered: &Offered) -> Option<Vec<Named>> {
     all_right.then_some(models)
 }
 
-fn named_model(entry: &Entry<'_>, offered: &Offered) -> Option<Named> {
+fn named_model(entry: &Entry<'_>, catalog: &Catalog) -> Option<NamedModel> {
     let name = entry.text("the name of a [models.NAME] table")?;
-    match offered.models.get(name) {
+    match catalog.models.get(name) {
         Some(model) => model.clone().map(|model| (name.to_owned(), model.model)),
         None => {
-            let known: Vec<&str> = offered.models.keys().map(String::as_str).collect();
-            entry.place.refuse(match known.as_slice() {
+            let known: Vec<&str> = catalog.models.keys().map(String::as_str).collect();
+            entry.location.refuse(match known.as_slice() {
                 [] => format!("there is no model {name:?}; add a table [models.{name}]"),
                 _ => format!("there is no model {name:?}; use one of {}, or add a table", known.join(", ")),
             })
@@ -172,24 +172,26 @@ pub(super) struct Tools {
 }
 
 impl Tools {
-    fn read(entry: &Entry<'_>, offered: &Offered) -> Self {
+    fn read(entry: &Entry<'_>, catalog: &Catalog) -> Self {
         let mut tools = Self::default();
         for item in entry.items("a list of the names of tools").unwrap_or_default() {
             let Some(name) = item.text("the name of a tool") else { continue };
             if tools.names.iter().any(|other| other == name) {
-                item.place.fault(format!("{name:?} stands here twice; remove one"));
+                item.location.fault(format!("{name:?} stands here twice; remove one"));
                 continue;
             }
             tools.names.push(name.to_owned());
             if let Some((server, _)) = name.split_once('.') {
-                if !offered.servers.contains(server) {
-                    item.place.fault(format!("there is no table [mcp.{server}]; remove {name:?}"));
+                if !catalog.servers.contains(server) {
+                    item.location.fault(format!("there is no table [mcp.{server}]; remove {name:?}"));
                 }
                 continue;
             }
-            match offered.tools.get(name) {
+            match catalog.tools.get(name) {
                 Some(tool) => tools.usable.extend(tool.as_ref().map(|named| named.tool.clone())),
-                None => item.place.fault(format!("there is no tool {name:?}; {}", offered.next_step(name))),
+                None => {
+                    item.location.fault(format!("there is no tool {name:?}; {}", catalog.next_step(name)))
+                }
             }
         }
         tools
@@ -214,7 +216,7 @@ impl Tools {
     }
 }
 
-impl Offered {
+impl Catalog {
     fn next_step(&self, name: &str) -> String {
         let known: Vec<&str> = self.tools.keys().map(String::as_str).collect();
         match known.as_slice() {

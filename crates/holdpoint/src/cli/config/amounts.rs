@@ -21,15 +21,15 @@ impl Entry<'_> {
         });
         match found {
             Some(milliseconds) => Some(Duration::from_millis(milliseconds)),
-            None => self.place.refuse(format!("{text:?} is no duration; write {DURATION}")),
+            None => self.location.refuse(format!("{text:?} is no duration; write {DURATION}")),
         }
     }
 
     /// Where nothing would ever happen within no time.
-    pub(super) fn some_time(&self) -> Option<Duration> {
+    pub(super) fn nonzero_duration(&self) -> Option<Duration> {
         let duration = self.duration()?;
         if duration.is_zero() {
-            return self.place.refuse("no time is too short; write a longer one, such as \"30s\"");
+            return self.location.refuse("no time is too short; write a longer one, such as \"30s\"");
         }
         Some(duration)
     }
@@ -45,7 +45,7 @@ impl Entry<'_> {
         });
         found
             .filter(|bytes| *bytes > 0)
-            .or_else(|| self.place.refuse(format!("{text:?} is no size; write {SIZE}")))
+            .or_else(|| self.location.refuse(format!("{text:?} is no size; write {SIZE}")))
     }
 
     pub(super) fn http_url(&self) -> Option<&str> {
@@ -55,7 +55,7 @@ impl Entry<'_> {
         let has_host = rest.is_some_and(|rest| !rest.is_empty() && !rest.starts_with('/'));
         let host = rest.unwrap_or_default().split(['/', '?', '#']).next().unwrap_or_default();
         if has_host && host.contains('@') && !text.contains(char::is_whitespace) {
-            return self.place.refuse(
+            return self.location.refuse(
                 "this address has a user or a password in it, which logs and errors could show; remove them. A secret goes into \
                  the environment variable that bearer_env or api_key_env names",
             );
@@ -66,7 +66,7 @@ impl Entry<'_> {
         // An address can contain a password, and what is refused is shown to others.
         let shown =
             if text.contains(['@', '?']) { "what stands here".to_owned() } else { format!("{text:?}") };
-        self.place.refuse(format!("{shown} is no such address; write {URL}"))
+        self.location.refuse(format!("{shown} is no such address; write {URL}"))
     }
 }
 
@@ -74,7 +74,7 @@ pub(super) const KEY_IN_CLEAR: &str = "the key is sent over plain HTTP to anothe
     use an https:// address";
 
 /// Whether whoever can read the traffic to this address reads what is sent along: it is unencrypted, and another machine's.
-pub(super) fn is_readable_on_the_way(url: &str) -> bool {
+pub(super) fn is_sent_in_clear(url: &str) -> bool {
     let Some(rest) = url.strip_prefix("http://") else { return false };
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
     let host = match authority.strip_prefix('[') {
@@ -86,17 +86,17 @@ pub(super) fn is_readable_on_the_way(url: &str) -> bool {
 }
 
 #[test]
-fn only_plain_http_to_another_machine_can_be_read_on_the_way() {
+fn only_plain_http_to_another_machine_is_sent_in_clear() {
     for url in [
         "http://example.com/x",
         "http://10.0.0.1",
         "http://127.0.0.1.example.com",
         "http://[2001:db8::1]:80/",
     ] {
-        assert!(is_readable_on_the_way(url), "{url}");
+        assert!(is_sent_in_clear(url), "{url}");
     }
     for url in ["https://example.com", "http://localhost:1/x", "http://127.9.9.9", "http://[::1]:9/x"] {
-        assert!(!is_readable_on_the_way(url), "{url}");
+        assert!(!is_sent_in_clear(url), "{url}");
     }
 }
 

@@ -70,7 +70,7 @@ impl Auth {
         tenants: &BTreeMap<AgentName, BTreeSet<Tenant>>,
     ) -> Option<Self> {
         let mut table = entry.table("a table [auth]")?;
-        let place = table.place.clone();
+        let location = table.location.clone();
         let items = table.take("keys").map(|entry| entry.items("[[auth.keys]] tables"));
         table.finish();
         let items = match items {
@@ -80,7 +80,7 @@ impl Auth {
             None => Vec::new(),
         };
         if items.is_empty() {
-            return place.refuse(
+            return location.refuse(
                 "there is no key, so nobody could call; add [[auth.keys]], or remove [auth] to be open on this machine",
             );
         }
@@ -92,10 +92,10 @@ impl Auth {
                 continue;
             };
             if keys.iter().any(|other| other.sha256 == key.sha256) {
-                item.place.fault("another key has the same sha256; give each key a token of its own");
+                item.location.fault("another key has the same sha256; give each key a token of its own");
             }
             if keys.iter().any(|other| other.name == key.name && other.tenant == key.tenant) {
-                item.place.fault(format!(
+                item.location.fault(format!(
                     "another key of the tenant {} has the name {:?}, so the audit trail could not say who acted; give each key a \
                      name of its own",
                     key.tenant,
@@ -105,7 +105,7 @@ impl Auth {
             keys.push(key);
         }
         if keys.iter().all(|key| !key.roles.contains(&Role::Operator)) {
-            place.warn(
+            location.warn(
                 "no key has the role operator, so POST /v1/admin/reload and GET /metrics are refused to every key (the role \
                  admin does not include them); add the role to the key of your monitoring",
             );
@@ -119,22 +119,24 @@ fn read_key(
     agents: &BTreeSet<String>,
     tenants: &BTreeMap<AgentName, BTreeSet<Tenant>>,
 ) -> Option<Key> {
-    let name = table.needed("name", "who it is, for the audit trail").and_then(|entry| {
+    let name = table.require("name", "who it is, for the audit trail").and_then(|entry| {
         let name = entry.nonempty("who it is, for the audit trail")?;
         if RESERVED.contains(&name) || name.starts_with(RESERVED_PREFIX) {
-            return entry.place.refuse(format!("{name:?} means somebody without a key; choose another name"));
+            return entry
+                .location
+                .refuse(format!("{name:?} means somebody without a key; choose another name"));
         }
         Some(Principal::from(name))
     });
-    let sha256 = table.needed("sha256", DIGEST).and_then(|entry| digest(&entry));
+    let sha256 = table.require("sha256", DIGEST).and_then(|entry| digest(&entry));
     let tenant = match table.take("tenant") {
         Some(entry) => entry.nonempty("the name of a tenant").map(Tenant::from),
         None => Some(Tenant::default()),
     };
-    let roles = table.needed("roles", ROLES).and_then(|entry| {
+    let roles = table.require("roles", ROLES).and_then(|entry| {
         let items = entry.items(ROLES)?;
         if items.is_empty() {
-            return entry.place.refuse(format!("a key without a role may do nothing; write {ROLES}"));
+            return entry.location.refuse(format!("a key without a role may do nothing; write {ROLES}"));
         }
         items.iter().map(|item| item.choice(&Role::ALL)).collect::<Option<Vec<Role>>>()
     });
@@ -159,7 +161,7 @@ fn digest(entry: &Entry<'_>) -> Option<[u8; 32]> {
     let fits = digits.len() == 64 && digits.iter().all(u8::is_ascii_hexdigit);
     if !fits {
         // The text may be the token itself, so it is not repeated.
-        return entry.place.refuse(format!("this is no such digest; write {DIGEST}"));
+        return entry.location.refuse(format!("this is no such digest; write {DIGEST}"));
     }
     for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
         let pair = std::str::from_utf8(pair).unwrap_or_default();

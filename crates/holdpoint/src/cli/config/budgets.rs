@@ -6,11 +6,11 @@ use engine::agent::StopCondition;
 use engine::tool::Performer;
 use machine::id::AgentName;
 
-use super::agents::NamedAgent;
+use super::agents::ConfiguredAgent;
 
 /// Warns of each agent that delegates without a bound on tokens: its own `token_budget` covers all that it delegates,
 /// otherwise the tool needs `max_tokens` or the other agent a `token_budget`.
-pub(super) fn check(agents: &[NamedAgent<'_>]) {
+pub(super) fn check(agents: &[ConfiguredAgent<'_>]) {
     let bounded: BTreeSet<&AgentName> =
         agents.iter().filter(|named| has_budget(named)).map(|named| &named.agent.name).collect();
     for named in agents.iter().filter(|named| !has_budget(named)) {
@@ -22,7 +22,7 @@ pub(super) fn check(agents: &[NamedAgent<'_>]) {
             if bounded.contains(other) {
                 continue;
             }
-            named.place.warn(format!(
+            named.location.warn(format!(
                 "its tool {:?} delegates to {:?}, and nothing bounds the tokens that those runs use: there may be {} of \
                  them; add a token_budget to `stop` here or there, or max_tokens to the tool",
                 definition.name.as_str(),
@@ -33,7 +33,7 @@ pub(super) fn check(agents: &[NamedAgent<'_>]) {
     }
 }
 
-fn has_budget(named: &NamedAgent<'_>) -> bool {
+fn has_budget(named: &ConfiguredAgent<'_>) -> bool {
     let is_budget = |condition: &StopCondition| matches!(condition, StopCondition::TokenBudget { max_total } if *max_total > 0);
     named.agent.stop.iter().any(is_budget)
 }

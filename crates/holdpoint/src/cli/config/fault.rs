@@ -17,14 +17,14 @@ pub(in crate::cli) struct Fault {
 
 /// A file that cannot be used, with everything that is wrong with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::cli) struct Misconfigured {
+pub(in crate::cli) struct ConfigFaults {
     /// As it was named.
     pub(in crate::cli) file: String,
     /// In the order of their lines.
     pub(in crate::cli) faults: Vec<Fault>,
 }
 
-impl Misconfigured {
+impl ConfigFaults {
     /// One for each fault, as `FILE:LINE: KEY: what and what to do`.
     pub(in crate::cli) fn lines(&self) -> impl Iterator<Item = String> {
         self.faults.iter().map(|Fault { line, key, what }| format!("{}:{line}: {key}: {what}", self.file))
@@ -47,7 +47,7 @@ impl Misconfigured {
     }
 }
 
-impl fmt::Display for Misconfigured {
+impl fmt::Display for ConfigFaults {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.lines().collect::<Vec<_>>().join("\n"))
     }

@@ -116,7 +116,7 @@ fn arbitrary_files_are_taken_or_refused() {
         let bytes = mutated(&mut Chance::from_seed(seed), &corpus, &PIECES);
         let text = String::from_utf8_lossy(&bytes).into_owned();
         let line_count = text.lines().count().max(1);
-        let source = Source::with(&folder, text);
+        let source = Source::from_text(&folder, text);
         match read(&source) {
             Ok(_) => taken += 1,
             Err(misconfigured) => {

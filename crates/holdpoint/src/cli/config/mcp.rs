@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use super::table::{Entry, Table};
-use super::tools::{Asking, EFFECTS};
+use super::tools::{ApprovalSettings, EFFECTS};
 
 /// The names of the servers.
 pub(super) fn read(entry: Option<Entry<'_>>) -> BTreeSet<String> {
@@ -12,9 +12,9 @@ pub(super) fn read(entry: Option<Entry<'_>>) -> BTreeSet<String> {
         return BTreeSet::new();
     };
     let mut names = BTreeSet::new();
-    for (name, entry) in table.named() {
+    for (name, entry) in table.into_entries() {
         names.insert(name.to_owned());
-        entry.place.fault("tools over MCP are not built yet; remove the table");
+        entry.location.fault("tools over MCP are not built yet; remove the table");
         if let Some(table) = entry.table("a table [mcp.NAME]") {
             read_server(table);
         }
@@ -26,9 +26,9 @@ fn read_server(mut table: Table<'_>) {
     let (command, url) = (table.take("command"), table.take("url"));
     match (&command, &url) {
         (None, None) => {
-            table.place.missing("command").fault("it is missing; write the program to start, or a url");
+            table.location.missing("command").fault("it is missing; write the program to start, or a url");
         }
-        (Some(_), Some(url)) => url.place.fault("it stands beside command; keep one of them"),
+        (Some(_), Some(url)) => url.location.fault("it stands beside command; keep one of them"),
         (Some(command), None) => {
             command.nonempty("the program to start");
         }
@@ -44,14 +44,14 @@ fn read_server(mut table: Table<'_>) {
         trust.boolean();
     }
     let tools = table.take("tools").and_then(|entry| entry.table("tables [mcp.NAME.tools.TOOL]"));
-    for (_, entry) in tools.map(Table::named).unwrap_or_default() {
+    for (_, entry) in tools.map(Table::into_entries).unwrap_or_default() {
         let Some(mut tool) = entry.table("a table [mcp.NAME.tools.TOOL]") else { continue };
         if let Some(effect) = tool.take("effect") {
             effect.choice(&EFFECTS);
         }
-        Asking::read(&mut tool);
+        ApprovalSettings::read(&mut tool);
         if let Some(timeout) = tool.take("timeout") {
-            timeout.some_time();
+            timeout.nonzero_duration();
         }
         tool.finish();
     }

@@ -15,12 +15,12 @@ mod models;
 pub(super) mod overlap;
 mod pattern;
 mod policy;
-mod possible;
-#[cfg(test)]
-mod possible_tests;
 mod quotas;
 mod rules;
 mod schema;
+mod schema_analysis;
+#[cfg(test)]
+mod schema_analysis_tests;
 mod server;
 mod source;
 mod stop;
@@ -43,14 +43,14 @@ use engine::store::Tenant;
 use machine::id::{AgentName, ToolName};
 
 pub(super) use auth::{Auth, Key, Role};
-pub(super) use fault::Misconfigured;
+pub(super) use fault::ConfigFaults;
 pub(super) use models::Provider;
 pub(super) use server::{EXPOSED_WITHOUT_TLS, Server, listen_address};
 pub(super) use tools::ToolKind;
 
 use super::problem::{Exit, Problem};
 use super::store::StoreUrl;
-use source::{Source, Unusable};
+use source::{FileError, Source};
 use table::Table;
 
 /// Everything that a file says, with what it does not say filled in.
@@ -62,18 +62,18 @@ pub(super) struct Configuration {
     /// In the order of the file.
     pub(super) agents: Vec<Agent>,
     /// The models that are asked when the first one of an agent has failed, by the name of the agent.
-    pub(super) backups: BTreeMap<AgentName, Vec<String>>,
+    pub(super) fallback_models: BTreeMap<AgentName, Vec<String>>,
     /// The tenants that may use each agent that is not for all of them.
     pub(super) tenants: BTreeMap<AgentName, BTreeSet<Tenant>>,
     /// Who provides each model.
     pub(super) providers: BTreeMap<String, Provider>,
-    pub(super) kinds: BTreeMap<ToolName, ToolKind>,
+    pub(super) tool_kinds: BTreeMap<ToolName, ToolKind>,
     /// The folders that tools write to.
     pub(super) written_folders: Vec<PathBuf>,
     /// Keys that the environment does not hold. Whoever serves needs them; whoever checks need not.
-    pub(super) unset: Option<Misconfigured>,
+    pub(super) unset: Option<ConfigFaults>,
     /// What is likely not meant as it is written, and is used all the same.
-    pub(super) warnings: Option<Misconfigured>,
+    pub(super) warnings: Option<ConfigFaults>,
     /// What one tenant may have in the store.
     pub(super) quotas: Quotas,
 }
@@ -87,53 +87,54 @@ impl Configuration {
     pub(super) fn load(path: &Path) -> Result<Self, Problem> {
         let source = Source::open(path).map_err(|why| {
             let next = match &why {
-                Unusable::Unreadable(_) => "Name the configuration with --config FILE.",
-                Unusable::NotText(_) => "Save the file again as UTF-8, and run holdpoint check.",
+                FileError::Unreadable(_) => "Name the configuration with --config FILE.",
+                FileError::NotText(_) => "Save the file again as UTF-8, and run holdpoint check.",
             };
             Problem::new("CONFIGURATION_UNREADABLE", why.to_string(), next, Exit::Configuration)
         })?;
-        read(&source).map_err(Problem::Misconfigured)
+        read(&source).map_err(Problem::ConfigFaults)
     }
 }
 
-fn read(source: &Source) -> Result<Configuration, Misconfigured> {
+fn read(source: &Source) -> Result<Configuration, ConfigFaults> {
     let (whole, mistakes) = DeTable::parse_recoverable(source.text());
     for mistake in &mistakes {
-        source.syntax(mistake.span().map_or(0, |span| span.start), mistake.message());
+        source.syntax_fault(mistake.span().map_or(0, |span| span.start), mistake.message());
     }
     // What is left of a text that is no TOML says little about what was meant.
-    source.verdict()?;
-    let mut table = Table::whole(source, whole.get_ref());
+    source.fail_on_faults()?;
+    let mut table = Table::root(source, whole.get_ref());
     let (server, store, auth) = (table.take("server"), table.take("store"), table.take("auth"));
     let server = Server::read(server, auth.is_some());
     let quotas = quotas::read(table.take("limits"));
-    let store = store_url::read(store, source.whole().path("holdpoint.db"));
+    let store = store_url::read(store, source.root().path("holdpoint.db"));
     let agents = table.take("agents");
-    let offered = agents::Offered {
+    let catalog = agents::Catalog {
         models: models::read(table.take("models")),
         tools: tools::read(table.take("tools"), &agents::names(agents.as_ref())),
         servers: mcp::read(table.take("mcp")),
     };
     let names = agents::names(agents.as_ref());
-    let agents = agents::read(agents, &offered);
+    let agents = agents::read(agents, &catalog);
     tenancy::check_delegation(&agents);
     budgets::check(&agents);
     let tenants = tenancy::by_agent(&agents);
     let auth = auth.and_then(|entry| Auth::read(&entry, &names, &tenants));
     table.finish();
     source.check_written_folders(store.path());
-    source.verdict()?;
-    let agents::Offered { models, tools, .. } = offered;
-    let backups = agents.iter().map(|named| (named.agent.name.clone(), named.backups.clone())).collect();
+    source.fail_on_faults()?;
+    let agents::Catalog { models, tools, .. } = catalog;
+    let fallback_models =
+        agents.iter().map(|named| (named.agent.name.clone(), named.fallback_models.clone())).collect();
     Ok(Configuration {
         server,
         store,
         auth,
         agents: agents.into_iter().map(|named| named.agent).collect(),
-        backups,
+        fallback_models,
         tenants,
         providers: models.into_iter().filter_map(|(name, model)| Some((name, model?.provider))).collect(),
-        kinds: tools
+        tool_kinds: tools
             .into_iter()
             .filter_map(|(name, tool)| Some((ToolName::from(name), tool?.kind)))
             .collect(),

@@ -8,7 +8,7 @@ use models::providers::{self, ApiKey, BadSettings, ProviderSettings, RemoteModel
 use models::scripted::{Script, ScriptedModel};
 use serde_json::{Map, Value};
 
-use super::amounts::{KEY_IN_CLEAR, is_readable_on_the_way};
+use super::amounts::{KEY_IN_CLEAR, is_sent_in_clear};
 use super::table::{Entry, Table};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,32 +44,32 @@ impl Provider {
 }
 
 #[derive(Clone)]
-pub(super) struct NamedModel {
+pub(super) struct ConfiguredModel {
     pub(super) provider: Provider,
     pub(super) model: Arc<dyn Model>,
 }
 
 /// A model that was written down wrongly is none, so that whoever names it is not blamed for it.
-pub(super) fn read(entry: Option<Entry<'_>>) -> BTreeMap<String, Option<NamedModel>> {
+pub(super) fn read(entry: Option<Entry<'_>>) -> BTreeMap<String, Option<ConfiguredModel>> {
     let Some(table) = entry.and_then(|entry| entry.table("tables [models.NAME]")) else {
         return BTreeMap::new();
     };
     table
-        .named()
+        .into_entries()
         .into_iter()
         .map(|(name, entry)| (name.to_owned(), entry.table("a table [models.NAME]").and_then(read_model)))
         .collect()
 }
 
-fn read_model(mut table: Table<'_>) -> Option<NamedModel> {
-    let entry = table.needed("provider", "who provides the model, such as openai")?;
+fn read_model(mut table: Table<'_>) -> Option<ConfiguredModel> {
+    let entry = table.require("provider", "who provides the model, such as openai")?;
     let provider = entry.choice(&Provider::ALL)?;
     let remote = match provider {
         Provider::Scripted => {
-            let script = table.needed("script", "the path of a script");
+            let script = table.require("script", "the path of a script");
             table.finish();
             let script = read_script(&script?)?;
-            return Some(NamedModel { provider, model: Arc::new(ScriptedModel::new(script)) });
+            return Some(ConfiguredModel { provider, model: Arc::new(ScriptedModel::new(script)) });
         }
         Provider::OpenAi => providers::Provider::OpenAi,
         Provider::OpenAiCompatible => providers::Provider::OpenAiCompatible,
@@ -77,34 +77,34 @@ fn read_model(mut table: Table<'_>) -> Option<NamedModel> {
         Provider::Gemini => providers::Provider::Gemini,
         Provider::Ollama => providers::Provider::Ollama,
     };
-    Some(NamedModel { provider, model: Arc::new(read_remote(table, remote)?) })
+    Some(ConfiguredModel { provider, model: Arc::new(read_remote(table, remote)?) })
 }
 
 /// The path is the script's own; its mistakes are told with their place in it.
 fn read_script(entry: &Entry<'_>) -> Option<Script> {
     let path = entry.nonempty("the path of a script")?;
-    let text = entry.place.text_of(path)?;
+    let text = entry.location.read_text(path)?;
     match Script::from_json(&text) {
         Ok(script) => Some(script),
-        Err(error) => entry.place.refuse(format!("{path}: {error}")),
+        Err(error) => entry.location.refuse(format!("{path}: {error}")),
     }
 }
 
 /// What every model behind an address has.
 fn read_remote(mut table: Table<'_>, provider: providers::Provider) -> Option<RemoteModel> {
-    let place = table.place.clone();
+    let location = table.location.clone();
     let model = table
-        .needed("model", "the provider's name of the model")
+        .require("model", "the provider's name of the model")
         .and_then(|entry| entry.nonempty("the provider's name of the model"));
     let base_url = if provider.base_url().is_none() {
-        table.needed("base_url", "the address of the API, such as http://…/v1")
+        table.require("base_url", "the address of the API, such as http://…/v1")
     } else {
         table.take("base_url")
     };
     let address = base_url.as_ref().map(Entry::http_url);
     let key = table.take("api_key_env").map(|entry| {
-        if address.flatten().is_some_and(is_readable_on_the_way) {
-            entry.place.warn(KEY_IN_CLEAR);
+        if address.flatten().is_some_and(is_sent_in_clear) {
+            entry.location.warn(KEY_IN_CLEAR);
         }
         read_key(&entry)
     });
@@ -114,7 +114,7 @@ fn read_remote(mut table: Table<'_>, provider: providers::Provider) -> Option<Re
         ("first_byte_timeout", &mut timeouts.first_byte),
         ("idle_timeout", &mut timeouts.idle),
     ] {
-        if let Some(said) = table.take(name).and_then(|entry| entry.some_time()) {
+        if let Some(said) = table.take(name).and_then(|entry| entry.nonzero_duration()) {
             *time = said;
         }
     }
@@ -134,13 +134,13 @@ fn read_remote(mut table: Table<'_>, provider: providers::Provider) -> Option<Re
     match RemoteModel::new(settings) {
         Ok(model) => Some(model),
         Err(why @ BadSettings::BadAddress) => {
-            base_url.map_or_else(|| place.missing("model"), |entry| entry.place).refuse(why.to_string())
+            base_url.map_or_else(|| location.missing("model"), |entry| entry.location).refuse(why.to_string())
         }
         // Without an address it was told already.
         Err(BadSettings::NoBaseUrl) => None,
         // The file is right, and another machine may trust somebody.
         Err(why @ BadSettings::NoTrustedRoots) => {
-            place.unset(why.to_string());
+            location.unset(why.to_string());
             None
         }
     }
@@ -154,7 +154,9 @@ fn read_key(entry: &Entry<'_>) -> Option<ApiKey> {
     let found = key.as_deref().and_then(ApiKey::new);
     if found.is_none() {
         let how = if key.is_some() { "holds no key" } else { "is not set" };
-        entry.place.unset(format!("the environment variable {variable} {how}; set it to the provider's key"));
+        entry
+            .location
+            .unset(format!("the environment variable {variable} {how}; set it to the provider's key"));
     }
     found
 }

@@ -2,11 +2,11 @@
 
 use std::path::{Component, Path, PathBuf};
 
-/// The first of `kept` that is in the folder, or is the folder. What lies beside a file, such as the log and the lock of a
+/// The first of `protected` that is in the folder, or is the folder. What lies beside a file, such as the log and the lock of a
 /// store, is in the same folder as the file.
-pub(in crate::cli) fn first_inside<'k>(folder: &Path, kept: &'k [PathBuf]) -> Option<&'k PathBuf> {
+pub(in crate::cli) fn first_inside<'k>(folder: &Path, protected: &'k [PathBuf]) -> Option<&'k PathBuf> {
     let folder = resolved(folder);
-    kept.iter().find(|file| {
+    protected.iter().find(|file| {
         // A link can be replaced where it is, and followed to where it leads.
         let named_in = file.parent().map(resolved);
         named_in.is_some_and(|parent| parent.starts_with(&folder)) || resolved(file).starts_with(&folder)
@@ -42,7 +42,7 @@ mod tests {
     use crate::cli::scratch::Scratch;
 
     #[test]
-    fn a_folder_is_found_to_hold_a_file_by_whatever_name() {
+    fn a_folder_is_found_to_contain_a_file_under_any_path() {
         let scratch = Scratch::new("overlap").expect("a folder can be made");
         let at = |name: &str| scratch.path().join(name);
         std::fs::create_dir_all(at("a/b")).expect("a folder can be made");
@@ -50,14 +50,14 @@ mod tests {
         std::fs::write(at("a/b/kept.db"), "").expect("a file can be made");
         symlink(at("a"), at("link")).expect("a link can be made");
         symlink(at("a/b/kept.db"), at("other/link.db")).expect("a link can be made");
-        let kept = [at("a/b/kept.db")];
+        let protected = [at("a/b/kept.db")];
         for folder in
             ["a", "a/b", ".", "link", "link/b", "other/../a", "a/b/../b", "a/b/kept.db", "none/../a"]
         {
-            assert_eq!(first_inside(&at(folder), &kept), kept.first(), "{folder}");
+            assert_eq!(first_inside(&at(folder), &protected), protected.first(), "{folder}");
         }
         for folder in ["other", "a/b/c", "a/written", "none", "a/b-2"] {
-            assert_eq!(first_inside(&at(folder), &kept), None, "{folder}");
+            assert_eq!(first_inside(&at(folder), &protected), None, "{folder}");
         }
         // A file that is named by a link is kept in both places, and so is one that does not exist yet.
         let named = [at("other/link.db")];

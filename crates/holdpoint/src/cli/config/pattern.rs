@@ -12,7 +12,7 @@ pub(super) fn read(entry: &Entry<'_>) -> Option<String> {
             // The last line says what is wrong; those before it draw where.
             let said = error.to_string();
             let why = said.lines().last().unwrap_or_default().trim_start_matches("error: ");
-            entry.place.refuse(format!("{text:?} is no regular expression: {why}; correct the pattern"))
+            entry.location.refuse(format!("{text:?} is no regular expression: {why}; correct the pattern"))
         }
     }
 }

@@ -32,7 +32,7 @@ fn choice<T: Copy>(table: &mut Table<'_>, key: &'static str, words: &[(&str, T)]
 }
 
 fn limit(table: &mut Table<'_>, key: &'static str, least: u32) -> Option<u32> {
-    let limit = table.take(key)?.whole(u64::from(least), u64::from(u32::MAX))?;
+    let limit = table.take(key)?.integer(u64::from(least), u64::from(u32::MAX))?;
     u32::try_from(limit).ok()
 }
 

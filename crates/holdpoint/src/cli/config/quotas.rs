@@ -19,5 +19,5 @@ pub(super) fn read(entry: Option<Entry<'_>>) -> Quotas {
 }
 
 fn quota(table: &mut Table<'_>, key: &'static str) -> Option<u64> {
-    table.take(key)?.whole(1, MAX)
+    table.take(key)?.integer(1, MAX)
 }

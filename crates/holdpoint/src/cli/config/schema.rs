@@ -11,10 +11,10 @@ pub(super) const PARAMETERS: &str =
 
 pub(super) fn read(entry: &Entry<'_>) -> Option<Value> {
     let schema = if entry.is_text() {
-        parsed(entry, entry.text(PARAMETERS)?, "")?
+        parse(entry, entry.text(PARAMETERS)?, "")?
     } else {
-        match file_of(entry) {
-            Some(path) => parsed(entry, &entry.place.text_of(path)?, &format!("{path}: "))?,
+        match schema_file(entry) {
+            Some(path) => parse(entry, &entry.location.read_text(path)?, &format!("{path}: "))?,
             None => {
                 entry.table(PARAMETERS)?;
                 entry.json()?
@@ -22,24 +22,24 @@ pub(super) fn read(entry: &Entry<'_>) -> Option<Value> {
         }
     };
     if !schema.is_object() {
-        return entry.place.refuse(format!("this is no JSON object; write {PARAMETERS}"));
+        return entry.location.refuse(format!("this is no JSON object; write {PARAMETERS}"));
     }
     match Schema::compile(&schema) {
         Ok(_) => Some(schema),
-        Err(why) => entry.place.refuse(format!("this is no JSON Schema: {why}")),
+        Err(why) => entry.location.refuse(format!("this is no JSON Schema: {why}")),
     }
 }
 
-fn parsed(entry: &Entry<'_>, text: &str, from: &str) -> Option<Value> {
+fn parse(entry: &Entry<'_>, text: &str, from: &str) -> Option<Value> {
     match json_text::parse(text, &Bounds::VALUE) {
         Ok(schema) => Some(schema),
-        Err(fault) if !fault.is_syntax() => entry.place.refuse(format!("{from}{fault}; correct it")),
-        Err(why) => entry.place.refuse(format!("{from}this is not JSON: {why}; correct it")),
+        Err(fault) if !fault.is_syntax() => entry.location.refuse(format!("{from}{fault}; correct it")),
+        Err(why) => entry.location.refuse(format!("{from}this is not JSON: {why}; correct it")),
     }
 }
 
 /// A table with nothing but `file` is no schema that anybody means.
-fn file_of<'f>(entry: &Entry<'f>) -> Option<&'f str> {
+fn schema_file<'f>(entry: &Entry<'f>) -> Option<&'f str> {
     if !entry.is_table() {
         return None;
     }

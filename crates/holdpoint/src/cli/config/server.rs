@@ -42,25 +42,25 @@ impl Default for Server {
 }
 
 impl Server {
-    pub(super) fn read(entry: Option<Entry<'_>>, guarded: bool) -> Self {
+    pub(super) fn read(entry: Option<Entry<'_>>, has_auth: bool) -> Self {
         let mut server = Self::default();
         let Some(mut table) = entry.and_then(|entry| entry.table("a table [server]")) else { return server };
         let listen = table.take("listen");
         if let Some(listen) = &listen {
             server.listen = address(listen).unwrap_or(server.listen);
-            if !server.listen.ip().is_loopback() && !guarded {
-                listen.place.fault(format!(
+            if !server.listen.ip().is_loopback() && !has_auth {
+                listen.location.fault(format!(
                     "{} can be reached from other machines and there is no [auth]; add [auth] with keys, or listen on \
                      127.0.0.1",
                     server.listen
                 ));
             }
         }
-        let runs = table.take("max_running_runs").and_then(|entry| entry.whole(1, RUNNING_RUNS_MAX));
+        let runs = table.take("max_running_runs").and_then(|entry| entry.integer(1, RUNNING_RUNS_MAX));
         server.running_runs_max =
             runs.and_then(|runs| usize::try_from(runs).ok()).unwrap_or(server.running_runs_max);
         let connections =
-            table.take("max_connections_per_address").and_then(|entry| entry.whole(0, CONNECTIONS_MAX));
+            table.take("max_connections_per_address").and_then(|entry| entry.integer(0, CONNECTIONS_MAX));
         if let Some(connections) = connections.and_then(|count| usize::try_from(count).ok()) {
             // As with every limit, 0 switches it off.
             server.connections_per_address_max = Some(connections).filter(|count| *count > 0);
@@ -69,8 +69,8 @@ impl Server {
         server.drain = table.take("drain").and_then(|entry| entry.duration()).unwrap_or(server.drain);
         server.callback_secrets = callback_secrets(&mut table);
         table.finish();
-        if let Some(listen) = listen.filter(|_| guarded && server.is_exposed_without_tls()) {
-            listen.place.warn(EXPOSED_WITHOUT_TLS);
+        if let Some(listen) = listen.filter(|_| has_auth && server.is_exposed_without_tls()) {
+            listen.location.warn(EXPOSED_WITHOUT_TLS);
         }
         server
     }
@@ -88,7 +88,7 @@ pub(in crate::cli) const EXPOSED_WITHOUT_TLS: &str = "other machines can reach t
 const ADDRESS: &str = "an address and a port, such as \"127.0.0.1:8787\"";
 
 fn address(entry: &Entry<'_>) -> Option<SocketAddr> {
-    listen_address(entry.text(ADDRESS)?).map_or_else(|why| entry.place.refuse(why), Some)
+    listen_address(entry.text(ADDRESS)?).map_or_else(|why| entry.location.refuse(why), Some)
 }
 
 /// As a file or a command line names it.
@@ -102,7 +102,7 @@ fn callback_secrets(table: &mut Table<'_>) -> Option<CallbackSecrets> {
     let signing = table.take("callback_secret_env");
     let also_accepted = table.take("callback_other_secret_env");
     if let (None, Some(entry)) = (&signing, &also_accepted) {
-        entry.place.fault("a second secret needs a first one; write callback_secret_env too");
+        entry.location.fault("a second secret needs a first one; write callback_secret_env too");
     }
     let also_accepted = also_accepted.and_then(|entry| callback_key(&entry));
     Some(CallbackSecrets { signing: callback_key(&signing?)?, also_accepted })
@@ -112,7 +112,7 @@ fn callback_key(entry: &Entry<'_>) -> Option<CallbackKey> {
     let variable = entry.variable_name()?;
     let secret = std::env::var(variable).unwrap_or_default();
     if secret.len() < CALLBACK_SECRET_BYTES_MIN {
-        entry.place.unset(format!(
+        entry.location.unset(format!(
             "the environment variable {variable} has to hold at least {CALLBACK_SECRET_BYTES_MIN} characters; set it to a \
              random text, such as the output of `openssl rand -hex 32`"
         ));

@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use super::fault::{Fault, Misconfigured};
+use super::fault::{ConfigFaults, Fault};
 use super::overlap;
 use crate::cli::open_token;
 
@@ -28,8 +28,8 @@ pub(super) struct Source {
 }
 
 impl Source {
-    pub(super) fn open(path: &Path) -> Result<Self, Unusable> {
-        let text = text_of(path)?;
+    pub(super) fn open(path: &Path) -> Result<Self, FileError> {
+        let text = read_text(path)?;
         let folder = path.parent().map(Path::to_owned).unwrap_or_default();
         let name = path.display().to_string();
         Ok(Self {
@@ -46,7 +46,7 @@ impl Source {
 
     /// A file of this folder, without being one.
     #[cfg(test)]
-    pub(super) fn with(folder: &Path, text: String) -> Self {
+    pub(super) fn from_text(folder: &Path, text: String) -> Self {
         Self {
             name: "holdpoint.toml".to_owned(),
             folder: folder.to_owned(),
@@ -64,24 +64,24 @@ impl Source {
     }
 
     /// The mistakes, if there are any.
-    pub(super) fn verdict(&self) -> Result<(), Misconfigured> {
-        self.misconfigured(self.faults.take()).map_or(Ok(()), Err)
+    pub(super) fn fail_on_faults(&self) -> Result<(), ConfigFaults> {
+        self.sorted_faults(self.faults.take()).map_or(Ok(()), Err)
     }
 
     /// What is right in the file and missing around it, if anything is.
-    pub(super) fn unset(&self) -> Option<Misconfigured> {
-        self.misconfigured(self.unset.take())
+    pub(super) fn unset(&self) -> Option<ConfigFaults> {
+        self.sorted_faults(self.unset.take())
     }
 
-    pub(super) fn warnings(&self) -> Option<Misconfigured> {
-        self.misconfigured(self.warnings.take())
+    pub(super) fn warnings(&self) -> Option<ConfigFaults> {
+        self.sorted_faults(self.warnings.take())
     }
 
     /// A model chooses what a tool writes, so no tool may write where this file, what it names, or the store is.
     pub(super) fn check_written_folders(&self, store: Option<&Path>) {
         let mut kept = self.files.borrow().clone();
         kept.extend(store.map(Path::to_owned));
-        kept.extend(open_token::folder());
+        kept.extend(open_token::state_folder());
         for (key, folder) in self.written.borrow().iter() {
             if let Some(file) = overlap::first_inside(folder, &kept) {
                 let what = format!(
@@ -97,23 +97,24 @@ impl Source {
         self.written.borrow().iter().map(|(_, folder)| folder.clone()).collect()
     }
 
-    fn misconfigured(&self, mut faults: Vec<Fault>) -> Option<Misconfigured> {
+    fn sorted_faults(&self, mut faults: Vec<Fault>) -> Option<ConfigFaults> {
         if faults.is_empty() {
             return None;
         }
         faults.sort_by_key(|fault| fault.line);
-        Some(Misconfigured { file: self.name.clone(), faults })
+        Some(ConfigFaults { file: self.name.clone(), faults })
     }
 
-    pub(super) fn whole(&self) -> Place<'_> {
-        Place { source: self, key: String::new(), at: 0 }
+    pub(super) fn root(&self) -> Location<'_> {
+        Location { source: self, key: String::new(), at: 0 }
     }
 
     /// The first of its line: the others are echoes of it.
-    pub(super) fn syntax(&self, at: usize, what: &str) {
+    pub(super) fn syntax_fault(&self, at: usize, what: &str) {
         let line = self.line(at);
         if self.faults.borrow().iter().all(|fault| fault.line != line) {
-            Place { source: self, key: "syntax".to_owned(), at }.fault(format!("{what}; correct it there"));
+            Location { source: self, key: "syntax".to_owned(), at }
+                .fault(format!("{what}; correct it there"));
         }
     }
 
@@ -125,29 +126,29 @@ impl Source {
 
 /// A place in the file: a key, and where it stands.
 #[derive(Clone)]
-pub(super) struct Place<'f> {
+pub(super) struct Location<'f> {
     source: &'f Source,
     key: String,
     at: usize,
 }
 
-impl<'f> Place<'f> {
+impl<'f> Location<'f> {
     pub(super) fn fault(&self, what: impl AsRef<str>) {
-        self.source.faults.borrow_mut().push(self.told(what.as_ref()));
+        self.source.faults.borrow_mut().push(self.new_fault(what.as_ref()));
     }
 
     /// Not a mistake of the file: a server cannot start so, but the file can be checked.
     pub(super) fn unset(&self, what: impl AsRef<str>) {
-        self.source.unset.borrow_mut().push(self.told(what.as_ref()));
+        self.source.unset.borrow_mut().push(self.new_fault(what.as_ref()));
     }
 
     /// The file can be used as it is, and is likely not meant so.
     pub(super) fn warn(&self, what: impl AsRef<str>) {
-        self.source.warnings.borrow_mut().push(self.told(what.as_ref()));
+        self.source.warnings.borrow_mut().push(self.new_fault(what.as_ref()));
     }
 
     /// A message of several lines becomes one line.
-    fn told(&self, what: &str) -> Fault {
+    fn new_fault(&self, what: &str) -> Fault {
         let what = what.split_whitespace().collect::<Vec<_>>().join(" ");
         Fault { line: self.source.line(self.at), key: self.key.clone(), what }
     }
@@ -158,7 +159,7 @@ impl<'f> Place<'f> {
         None
     }
 
-    pub(super) fn below(&self, key: &str, at: usize) -> Self {
+    pub(super) fn child(&self, key: &str, at: usize) -> Self {
         let bare =
             key.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-')) && !key.is_empty();
         let key = if bare { key.to_owned() } else { format!("{key:?}") };
@@ -168,7 +169,7 @@ impl<'f> Place<'f> {
 
     /// A key that should stand here.
     pub(super) fn missing(&self, key: &str) -> Self {
-        self.below(key, self.at)
+        self.child(key, self.at)
     }
 
     pub(super) fn item(&self, index: usize, at: usize) -> Self {
@@ -186,56 +187,54 @@ impl<'f> Place<'f> {
 
     /// A tool writes to this folder.
     pub(super) fn writes_to(&self, folder: PathBuf) {
-        self.source.written.borrow_mut().push((self.told(""), folder));
+        self.source.written.borrow_mut().push((self.new_fault(""), folder));
     }
 
     /// The text of another file that this place names.
-    pub(super) fn text_of(&self, path: &str) -> Option<String> {
+    pub(super) fn read_text(&self, path: &str) -> Option<String> {
         self.source.files.borrow_mut().push(self.path(path));
-        match text_of(&self.path(path)) {
+        match read_text(&self.path(path)) {
             Ok(text) => Some(text),
-            Err(unusable @ Unusable::Unreadable(_)) => {
-                self.refuse(format!("{unusable}; write a path relative to the folder of this file"))
+            Err(error @ FileError::Unreadable(_)) => {
+                self.refuse(format!("{error}; write a path relative to the folder of this file"))
             }
-            Err(unusable @ Unusable::NotText(_)) => {
-                self.refuse(format!("{unusable}; save it again as UTF-8"))
-            }
+            Err(error @ FileError::NotText(_)) => self.refuse(format!("{error}; save it again as UTF-8")),
         }
     }
 }
 
 /// Why a file gives no text.
 #[derive(Debug)]
-pub(super) enum Unusable {
+pub(super) enum FileError {
     Unreadable(String),
     /// It can be read, and is in another encoding.
     NotText(String),
 }
 
-impl fmt::Display for Unusable {
+impl fmt::Display for FileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (Self::Unreadable(why) | Self::NotText(why)) = self;
         f.write_str(why)
     }
 }
 
-fn text_of(path: &Path) -> Result<String, Unusable> {
+fn read_text(path: &Path) -> Result<String, FileError> {
     let read = || -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
         File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
         Ok(bytes)
     };
     let name = path.display();
-    let bytes = read().map_err(|why| Unusable::Unreadable(format!("{name} cannot be read: {why}")))?;
+    let bytes = read().map_err(|why| FileError::Unreadable(format!("{name} cannot be read: {why}")))?;
     if bytes.len() as u64 > FILE_BYTES_MAX {
-        return Err(Unusable::Unreadable(format!("{name} has more than {FILE_BYTES_MAX} bytes")));
+        return Err(FileError::Unreadable(format!("{name} has more than {FILE_BYTES_MAX} bytes")));
     }
     if matches!(bytes.as_slice(), [0xff, 0xfe, ..] | [0xfe, 0xff, ..]) {
-        return Err(Unusable::NotText(format!("{name} is a text in UTF-16, not in UTF-8")));
+        return Err(FileError::NotText(format!("{name} is a text in UTF-16, not in UTF-8")));
     }
     // ASCII in UTF-16 without a mark at its beginning is UTF-8 with a NUL beside every letter.
     if bytes.contains(&0) {
-        return Err(Unusable::NotText(format!("{name} has NUL bytes, so it is no text, or one in UTF-16")));
+        return Err(FileError::NotText(format!("{name} has NUL bytes, so it is no text, or one in UTF-16")));
     }
-    String::from_utf8(bytes).map_err(|_| Unusable::NotText(format!("{name} is not a text in UTF-8")))
+    String::from_utf8(bytes).map_err(|_| FileError::NotText(format!("{name} is not a text in UTF-8")))
 }

@@ -8,7 +8,7 @@ use super::pattern;
 use super::table::{Entry, Table};
 
 #[derive(Clone, Copy)]
-enum Kind {
+enum StopKind {
     MaxRounds,
     Timeout,
     TokenBudget,
@@ -18,14 +18,14 @@ enum Kind {
     LoopDetection,
 }
 
-const KINDS: [(&str, Kind); 7] = [
-    ("max_rounds", Kind::MaxRounds),
-    ("timeout", Kind::Timeout),
-    ("token_budget", Kind::TokenBudget),
-    ("consecutive_errors", Kind::ConsecutiveErrors),
-    ("stop_on_tool", Kind::StopOnTool),
-    ("content_match", Kind::ContentMatch),
-    ("loop_detection", Kind::LoopDetection),
+const KINDS: [(&str, StopKind); 7] = [
+    ("max_rounds", StopKind::MaxRounds),
+    ("timeout", StopKind::Timeout),
+    ("token_budget", StopKind::TokenBudget),
+    ("consecutive_errors", StopKind::ConsecutiveErrors),
+    ("stop_on_tool", StopKind::StopOnTool),
+    ("content_match", StopKind::ContentMatch),
+    ("loop_detection", StopKind::LoopDetection),
 ];
 
 /// What TOML can write: its numbers have a sign.
@@ -41,27 +41,29 @@ pub(super) fn read(entry: &Entry<'_>) -> Vec<StopCondition> {
 
 fn read_condition(mut table: Table<'_>) -> Option<StopCondition> {
     let words: Vec<&str> = KINDS.iter().map(|(word, _)| *word).collect();
-    let kind = table.needed("type", &format!("one of {}", words.join(", ")))?.choice(&KINDS)?;
+    let kind = table.require("type", &format!("one of {}", words.join(", ")))?.choice(&KINDS)?;
     let condition = match kind {
-        Kind::MaxRounds => narrow(&mut table, "rounds").map(|rounds| StopCondition::MaxRounds { rounds }),
-        Kind::Timeout => {
+        StopKind::MaxRounds => {
+            number_u32(&mut table, "rounds").map(|rounds| StopCondition::MaxRounds { rounds })
+        }
+        StopKind::Timeout => {
             number(&mut table, "seconds", NUMBER_MAX).map(|seconds| StopCondition::Timeout { seconds })
         }
-        Kind::TokenBudget => number(&mut table, "max_total", NUMBER_MAX)
+        StopKind::TokenBudget => number(&mut table, "max_total", NUMBER_MAX)
             .map(|max_total| StopCondition::TokenBudget { max_total }),
-        Kind::ConsecutiveErrors => {
-            narrow(&mut table, "max").map(|max| StopCondition::ConsecutiveErrors { max })
+        StopKind::ConsecutiveErrors => {
+            number_u32(&mut table, "max").map(|max| StopCondition::ConsecutiveErrors { max })
         }
-        Kind::StopOnTool => {
-            let name = table.needed("tool_name", "the name of a tool");
+        StopKind::StopOnTool => {
+            let name = table.require("tool_name", "the name of a tool");
             name.and_then(|entry| entry.nonempty("the name of a tool"))
                 .map(|name| StopCondition::StopOnTool { tool_name: ToolName::from(name) })
         }
-        Kind::ContentMatch => table
-            .needed("pattern", "a regular expression")
+        StopKind::ContentMatch => table
+            .require("pattern", "a regular expression")
             .and_then(|entry| pattern::read(&entry))
             .map(|pattern| StopCondition::ContentMatch { pattern }),
-        Kind::LoopDetection => window(&mut table).map(|window| StopCondition::LoopDetection { window }),
+        StopKind::LoopDetection => window(&mut table).map(|window| StopCondition::LoopDetection { window }),
     };
     table.finish();
     condition
@@ -70,14 +72,14 @@ fn read_condition(mut table: Table<'_>) -> Option<StopCondition> {
 /// How many of the latest calls are compared. It is no limit: less than two counts as two.
 fn window(table: &mut Table<'_>) -> Option<u16> {
     let meaning = format!("how many of the latest calls are compared, from 2 to {LOOP_WINDOW_MAX}");
-    let window = table.needed("window", &meaning)?.whole(0, LOOP_WINDOW_MAX as u64)?;
+    let window = table.require("window", &meaning)?.integer(0, LOOP_WINDOW_MAX as u64)?;
     u16::try_from(window).ok()
 }
 
-fn narrow(table: &mut Table<'_>, key: &'static str) -> Option<u32> {
+fn number_u32(table: &mut Table<'_>, key: &'static str) -> Option<u32> {
     number(table, key, u32::MAX.into()).and_then(|number| u32::try_from(number).ok())
 }
 
 fn number(table: &mut Table<'_>, key: &'static str, max: u64) -> Option<u64> {
-    table.needed(key, "a whole number; 0 means no limit")?.whole(0, max)
+    table.require(key, "a whole number; 0 means no limit")?.integer(0, max)
 }

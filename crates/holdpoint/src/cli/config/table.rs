@@ -9,10 +9,10 @@ use std::path::PathBuf;
 use serde_json::{Map, Number, Value};
 use toml::de::{DeTable, DeValue};
 
-use super::source::{Place, Source};
+use super::source::{Location, Source};
 
 pub(super) struct Table<'f> {
-    pub(super) place: Place<'f>,
+    pub(super) location: Location<'f>,
     entries: Vec<(&'f str, Entry<'f>)>,
     /// The keys that were asked for, in the order of asking.
     known: Vec<&'static str>,
@@ -20,26 +20,26 @@ pub(super) struct Table<'f> {
 
 #[derive(Clone)]
 pub(super) struct Entry<'f> {
-    pub(super) place: Place<'f>,
+    pub(super) location: Location<'f>,
     value: &'f DeValue<'f>,
 }
 
 impl<'f> Table<'f> {
-    pub(super) fn whole(source: &'f Source, table: &'f DeTable<'f>) -> Self {
-        Self::new(source.whole(), table)
+    pub(super) fn root(source: &'f Source, table: &'f DeTable<'f>) -> Self {
+        Self::new(source.root(), table)
     }
 
     /// The entries in the order of the file.
-    fn new(place: Place<'f>, table: &'f DeTable<'f>) -> Self {
+    fn new(location: Location<'f>, table: &'f DeTable<'f>) -> Self {
         let mut entries: Vec<(&str, Entry<'f>)> = table
             .iter()
             .map(|(key, value)| {
                 let name: &str = key.get_ref();
-                (name, Entry { place: place.below(name, key.span().start), value: value.get_ref() })
+                (name, Entry { location: location.child(name, key.span().start), value: value.get_ref() })
             })
             .collect();
-        entries.sort_by_key(|(_, entry)| entry.place.at());
-        Self { place, entries, known: Vec::new() }
+        entries.sort_by_key(|(_, entry)| entry.location.at());
+        Self { location, entries, known: Vec::new() }
     }
 
     pub(super) fn take(&mut self, key: &'static str) -> Option<Entry<'f>> {
@@ -49,10 +49,10 @@ impl<'f> Table<'f> {
     }
 
     /// `meaning` says what to write.
-    pub(super) fn needed(&mut self, key: &'static str, meaning: &str) -> Option<Entry<'f>> {
+    pub(super) fn require(&mut self, key: &'static str, meaning: &str) -> Option<Entry<'f>> {
         let found = self.take(key);
         if found.is_none() {
-            self.place.missing(key).fault(format!("it is missing; write {meaning}"));
+            self.location.missing(key).fault(format!("it is missing; write {meaning}"));
         }
         found
     }
@@ -60,12 +60,12 @@ impl<'f> Table<'f> {
     /// What is left was not asked for by anybody.
     pub(super) fn finish(self) {
         for (_, entry) in self.entries {
-            entry.place.fault(format!("unknown key; the keys here are {}", self.known.join(", ")));
+            entry.location.fault(format!("unknown key; the keys here are {}", self.known.join(", ")));
         }
     }
 
     /// All that is left, where the keys are names.
-    pub(super) fn named(self) -> Vec<(&'f str, Entry<'f>)> {
+    pub(super) fn into_entries(self) -> Vec<(&'f str, Entry<'f>)> {
         self.entries
     }
 
@@ -76,7 +76,7 @@ impl<'f> Table<'f> {
 
 impl<'f> Entry<'f> {
     fn refuse<T>(&self, wanted: &str) -> Option<T> {
-        self.place.refuse(format!("this is {}; write {wanted}", kind(self.value)))
+        self.location.refuse(format!("this is {}; write {wanted}", kind(self.value)))
     }
 
     pub(super) fn text(&self, wanted: &str) -> Option<&'f str> {
@@ -86,7 +86,11 @@ impl<'f> Entry<'f> {
 
     pub(super) fn nonempty(&self, wanted: &str) -> Option<&'f str> {
         let text = self.text(wanted)?;
-        if text.is_empty() { self.place.refuse(format!("it is empty; write {wanted}")) } else { Some(text) }
+        if text.is_empty() {
+            self.location.refuse(format!("it is empty; write {wanted}"))
+        } else {
+            Some(text)
+        }
     }
 
     /// The name of an environment variable. Other text may be the secret itself, so it is not repeated.
@@ -97,7 +101,7 @@ impl<'f> Entry<'f> {
         if begins_well && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
             return Some(name);
         }
-        self.place.refuse(format!(
+        self.location.refuse(format!(
             "this is not the name of an environment variable (letters, digits and _); write {VARIABLE}, and put a secret into \
              that variable, never into this file"
         ))
@@ -107,13 +111,13 @@ impl<'f> Entry<'f> {
         self.value.as_bool().or_else(|| self.refuse("true or false"))
     }
 
-    pub(super) fn whole(&self, min: u64, max: u64) -> Option<u64> {
+    pub(super) fn integer(&self, min: u64, max: u64) -> Option<u64> {
         let wanted = format!("a whole number from {min} to {max}");
         let Some(integer) = self.value.as_integer() else { return self.refuse(&wanted) };
         let number = u64::from_str_radix(integer.as_str(), integer.radix()).ok();
         number
             .filter(|number| (min..=max).contains(number))
-            .or_else(|| self.place.refuse(format!("{integer} does not fit here; write {wanted}")))
+            .or_else(|| self.location.refuse(format!("{integer} does not fit here; write {wanted}")))
     }
 
     /// One of a few words.
@@ -122,11 +126,11 @@ impl<'f> Entry<'f> {
         let wanted = format!("one of {}", known.join(", "));
         let text = self.text(&wanted)?;
         let found = words.iter().find(|(word, _)| *word == text).map(|(_, meaning)| *meaning);
-        found.or_else(|| self.place.refuse(format!("{text:?} means nothing here; write {wanted}")))
+        found.or_else(|| self.location.refuse(format!("{text:?} means nothing here; write {wanted}")))
     }
 
     pub(super) fn path(&self) -> Option<PathBuf> {
-        self.nonempty("a path, relative to the folder of this file").map(|path| self.place.path(path))
+        self.nonempty("a path, relative to the folder of this file").map(|path| self.location.path(path))
     }
 
     pub(super) fn is_table(&self) -> bool {
@@ -140,7 +144,7 @@ impl<'f> Entry<'f> {
     pub(super) fn table(&self, wanted: &str) -> Option<Table<'f>> {
         let value: &'f DeValue<'f> = self.value;
         match value.as_table() {
-            Some(table) => Some(Table::new(self.place.clone(), table)),
+            Some(table) => Some(Table::new(self.location.clone(), table)),
             None => self.refuse(wanted),
         }
     }
@@ -149,7 +153,7 @@ impl<'f> Entry<'f> {
         let value: &'f DeValue<'f> = self.value;
         let Some(items) = value.as_array() else { return self.refuse(wanted) };
         let item = |(index, value): (usize, &'f toml::Spanned<DeValue<'f>>)| Entry {
-            place: self.place.item(index, value.span().start),
+            location: self.location.item(index, value.span().start),
             value: value.get_ref(),
         };
         Some(items.iter().enumerate().map(item).collect())
@@ -170,7 +174,7 @@ impl<'f> Entry<'f> {
     pub(super) fn json(&self) -> Option<Value> {
         match json(self.value) {
             Ok(value) => Some(value),
-            Err(why) => self.place.refuse(why),
+            Err(why) => self.location.refuse(why),
         }
     }
 }

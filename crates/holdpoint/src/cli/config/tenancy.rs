@@ -6,7 +6,7 @@ use engine::store::Tenant;
 use engine::tool::Performer;
 use machine::id::AgentName;
 
-use super::agents::NamedAgent;
+use super::agents::ConfiguredAgent;
 use super::table::Entry;
 
 const TENANTS: &str = "a list of the names of tenants";
@@ -17,20 +17,20 @@ pub(super) fn read(entry: &Entry<'_>) -> Option<BTreeSet<Tenant>> {
     let items = entry.items(TENANTS)?;
     if items.is_empty() {
         return entry
-            .place
+            .location
             .refuse("no tenant could use the agent; name one, or remove the key for every tenant");
     }
     items.iter().map(|item| item.nonempty("the name of a tenant").map(Tenant::from)).collect()
 }
 
-pub(super) fn by_agent(agents: &[NamedAgent<'_>]) -> BTreeMap<AgentName, BTreeSet<Tenant>> {
-    let limited = |named: &NamedAgent<'_>| Some((named.agent.name.clone(), named.tenants.clone()?));
+pub(super) fn by_agent(agents: &[ConfiguredAgent<'_>]) -> BTreeMap<AgentName, BTreeSet<Tenant>> {
+    let limited = |named: &ConfiguredAgent<'_>| Some((named.agent.name.clone(), named.tenants.clone()?));
     agents.iter().filter_map(limited).collect()
 }
 
 /// An agent delegates in the name of the tenant that uses it, so that tenant has to be one that may use the other agent.
 /// It is judged here and not when a run delegates: a call that nobody may make is a mistake of the file.
-pub(super) fn check_delegation(agents: &[NamedAgent<'_>]) {
+pub(super) fn check_delegation(agents: &[ConfiguredAgent<'_>]) {
     let tenants = by_agent(agents);
     for named in agents {
         for tool in &named.agent.tools {
@@ -42,7 +42,7 @@ pub(super) fn check_delegation(agents: &[NamedAgent<'_>]) {
                 Some(own) => own.difference(allowed).map(Tenant::as_str).collect(),
             };
             if !excluded.is_empty() {
-                named.place.fault(format!(
+                named.location.fault(format!(
                     "its tool {:?} delegates to {:?}, which is not for {}; add `tenants` here that {:?} has too, or add \
                      them there",
                     definition.name.as_str(),
@@ -64,17 +64,19 @@ pub(super) fn key_agents(
 ) -> Option<BTreeSet<AgentName>> {
     let items = entry.items(AGENTS)?;
     if items.is_empty() {
-        return entry.place.refuse("the key could use no agent; name one, or remove the key for every agent");
+        return entry
+            .location
+            .refuse("the key could use no agent; name one, or remove the key for every agent");
     }
     let mut agents = Some(BTreeSet::new());
     for item in items {
         let name = item.nonempty("the name of an [agents.NAME] table").and_then(|name| {
             if !known.contains(name) {
-                return item.place.refuse(format!("there is no agent {name:?}; add a table [agents.{name}]"));
+                return item.location.refuse(format!("there is no agent {name:?}; add a table [agents.{name}]"));
             }
             let agent = AgentName::from(name);
             match (tenants.get(&agent), tenant) {
-                (Some(allowed), Some(tenant)) if !allowed.contains(tenant) => item.place.refuse(format!(
+                (Some(allowed), Some(tenant)) if !allowed.contains(tenant) => item.location.refuse(format!(
                     "{name:?} is not for the tenant {:?} of this key; remove it, or add the tenant to agents.{name}.tenants",
                     tenant.as_str()
                 )),

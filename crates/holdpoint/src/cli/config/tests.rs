@@ -47,9 +47,9 @@ when = { "text.to" = { matches = "^mallory" } }
 then = "deny"
 "#;
 
-struct Folder(PathBuf);
+struct ConfigFolder(PathBuf);
 
-impl Folder {
+impl ConfigFolder {
     fn with(file: &str, replies: &str) -> Self {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -62,7 +62,7 @@ impl Folder {
     }
 }
 
-impl Drop for Folder {
+impl Drop for ConfigFolder {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
@@ -73,8 +73,8 @@ fn load(folder: &Path) -> Configuration {
 }
 
 /// What happened to a run of the clerk whose model replies like this, before it ended or was held.
-async fn played(file: &str, replies: &str) -> (RunOutcome, Vec<Fact>) {
-    let folder = Folder::with(file, replies);
+async fn run_clerk(file: &str, replies: &str) -> (RunOutcome, Vec<Fact>) {
+    let folder = ConfigFolder::with(file, replies);
     let mut builder = Engine::on(MemoryStore::new());
     for agent in load(&folder.0).agents {
         builder = builder.agent(agent);
@@ -115,13 +115,13 @@ fn held_as(pass: &RunOutcome) -> Vec<SuspensionKind> {
 
 #[tokio::test]
 async fn approval_of_the_file_holds_a_tool_that_would_not_be_held() {
-    let (pass, _) = played(FILE, &call("add", r#"{"a": 101, "b": 1}"#)).await;
+    let (pass, _) = run_clerk(FILE, &call("add", r#"{"a": 101, "b": 1}"#)).await;
     assert_eq!(held_as(&pass), [SuspensionKind::Approval]);
 }
 
 #[tokio::test]
 async fn a_rule_that_matches_lets_a_call_through_and_the_tool_runs() {
-    let (pass, log) = played(FILE, &call("add", r#"{"a": 100, "b": 1}"#)).await;
+    let (pass, log) = run_clerk(FILE, &call("add", r#"{"a": 100, "b": 1}"#)).await;
     assert_eq!(pass, RunOutcome::Ended(Termination::NaturalEnd));
     let result = log.iter().find_map(|fact| {
         let Fact::ExecutionSucceeded { result, .. } = fact else { return None };
@@ -132,26 +132,26 @@ async fn a_rule_that_matches_lets_a_call_through_and_the_tool_runs() {
 
 #[tokio::test]
 async fn a_pattern_below_a_dotted_path_denies() {
-    let (_, log) = played(FILE, &call("echo", r#"{"text": {"to": "mallory@example.org"}}"#)).await;
+    let (_, log) = run_clerk(FILE, &call("echo", r#"{"text": {"to": "mallory@example.org"}}"#)).await;
     assert_eq!(failure(&log), Some(CallErrorCode::DeniedByRule));
-    let (pass, log) = played(FILE, &call("echo", r#"{"text": {"to": "ann@example.org"}}"#)).await;
+    let (pass, log) = run_clerk(FILE, &call("echo", r#"{"text": {"to": "ann@example.org"}}"#)).await;
     assert_eq!((pass, failure(&log)), (RunOutcome::Ended(Termination::NaturalEnd), None));
 }
 
 #[tokio::test]
 async fn a_blocked_tool_fails_and_the_policy_may_end_the_run() {
-    let (pass, log) = played(FILE, &call("boom", "{}")).await;
+    let (pass, log) = run_clerk(FILE, &call("boom", "{}")).await;
     assert_eq!(failure(&log), Some(CallErrorCode::BlockedByPolicy));
     assert_eq!(pass, RunOutcome::Ended(Termination::NaturalEnd));
     let strict = format!("{FILE}[agents.clerk.policy]\non_block = \"end_run\"\n");
-    let (pass, _) = played(&strict, &call("boom", "{}")).await;
+    let (pass, _) = run_clerk(&strict, &call("boom", "{}")).await;
     assert_eq!(pass, RunOutcome::Ended(Termination::blocked("blocked by policy")));
 }
 
 #[tokio::test]
-async fn client_and_external_tools_wait_for_whoever_performs_them() {
+async fn client_and_external_tools_wait_for_their_result() {
     for (tool, kind) in [("pick", SuspensionKind::ClientTool), ("ship", SuspensionKind::External)] {
-        let (pass, _) = played(FILE, &call(tool, "{}")).await;
+        let (pass, _) = run_clerk(FILE, &call(tool, "{}")).await;
         assert_eq!(held_as(&pass), [kind]);
     }
 }
@@ -162,16 +162,16 @@ async fn stop_conditions_end_the_run() {
         RunOutcome::Ended(Termination::Stopped(stopped)) => Some(stopped.code),
         RunOutcome::Ended(_) | RunOutcome::Suspended(_) => None,
     };
-    let (pass, _) = played(FILE, r#"{"text": "It is All Done now."}"#).await;
+    let (pass, _) = run_clerk(FILE, r#"{"text": "It is All Done now."}"#).await;
     assert_eq!(code(pass), Some(StopCode::ContentMatch));
     let again = r#"{"tool_calls": [{"name": "echo", "arguments": {"text": "a"}}]}"#;
-    let (pass, _) = played(FILE, again).await;
+    let (pass, _) = run_clerk(FILE, again).await;
     assert_eq!(code(pass), Some(StopCode::MaxRounds));
 }
 
 #[test]
 fn an_agent_is_known_by_its_name_and_pinned_to_the_name_of_its_model() {
-    let folder = Folder::with(FILE, r#"{"text": "Hello."}"#);
+    let folder = ConfigFolder::with(FILE, r#"{"text": "Hello."}"#);
     let agents = load(&folder.0).agents;
     let names: Vec<(&str, &str)> =
         agents.iter().map(|agent| (agent.name.as_str(), agent.model_name.as_str())).collect();
@@ -179,7 +179,7 @@ fn an_agent_is_known_by_its_name_and_pinned_to_the_name_of_its_model() {
 }
 
 #[test]
-fn places_are_shared_where_the_keys_are_for_several_tenants() {
+fn slots_are_shared_when_keys_are_for_several_tenants() {
     let key = |name: &str, tenant: &str, digit: char| {
         let sha256 = digit.to_string().repeat(64);
         format!(
@@ -187,7 +187,7 @@ fn places_are_shared_where_the_keys_are_for_several_tenants() {
         )
     };
     let shares = |keys: &str| {
-        load(&Folder::with(&format!("{FILE}{keys}"), r#"{"text": "Done."}"#).0).has_several_tenants()
+        load(&ConfigFolder::with(&format!("{FILE}{keys}"), r#"{"text": "Done."}"#).0).has_several_tenants()
     };
     assert!(!shares(""));
     assert!(!shares(&(key("ann", "acme", '1') + &key("bob", "acme", '2'))));
@@ -197,7 +197,7 @@ fn places_are_shared_where_the_keys_are_for_several_tenants() {
 #[test]
 fn quotas_are_off_unless_the_file_sets_them() {
     let quotas =
-        |limits: &str| load(&Folder::with(&format!("{FILE}{limits}"), r#"{"text": "Done."}"#).0).quotas;
+        |limits: &str| load(&ConfigFolder::with(&format!("{FILE}{limits}"), r#"{"text": "Done."}"#).0).quotas;
     assert_eq!(quotas(""), Quotas::default());
     assert_eq!(
         quotas("[limits]\nmax_threads = 1000\n"),
@@ -212,7 +212,7 @@ fn quotas_are_off_unless_the_file_sets_them() {
 #[test]
 fn limits_of_the_policy_are_read() {
     let policy = |policy: &str| {
-        load(&Folder::with(&format!("{FILE}{policy}"), r#"{"text": "Done."}"#).0)
+        load(&ConfigFolder::with(&format!("{FILE}{policy}"), r#"{"text": "Done."}"#).0)
             .agents
             .first()
             .map(|agent| agent.policy)

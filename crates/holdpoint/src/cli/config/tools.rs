@@ -10,7 +10,7 @@ use engine::tool::{
 use tools::builtin::{self, BuiltinError};
 use tools::http::{HttpSettings, HttpTool, RESPONSE_BYTES_MAX, SigningSecret};
 
-use super::amounts::{KEY_IN_CLEAR, NAME_BYTES_MAX, is_name, is_readable_on_the_way};
+use super::amounts::{KEY_IN_CLEAR, NAME_BYTES_MAX, is_name, is_sent_in_clear};
 use super::schema::{self, PARAMETERS};
 use super::table::{Entry, Table};
 
@@ -44,7 +44,7 @@ impl ToolKind {
 }
 
 #[derive(Clone)]
-pub(super) struct NamedTool {
+pub(super) struct ConfiguredTool {
     pub(super) kind: ToolKind,
     pub(super) tool: Arc<dyn Tool>,
 }
@@ -54,16 +54,16 @@ pub(super) struct NamedTool {
 pub(super) fn read(
     entry: Option<Entry<'_>>,
     agents: &BTreeSet<String>,
-) -> BTreeMap<String, Option<NamedTool>> {
+) -> BTreeMap<String, Option<ConfiguredTool>> {
     let Some(table) = entry.and_then(|entry| entry.table("tables [tools.NAME]")) else {
         return BTreeMap::new();
     };
     table
-        .named()
+        .into_entries()
         .into_iter()
         .map(|(name, entry)| {
             if !is_name(name) {
-                entry.place.fault(format!(
+                entry.location.fault(format!(
                     "this is no name for a tool; use letters, digits, _ and -, at most {NAME_BYTES_MAX} of them"
                 ));
             }
@@ -73,47 +73,47 @@ pub(super) fn read(
         .collect()
 }
 
-fn read_tool(name: &str, mut table: Table<'_>, agents: &BTreeSet<String>) -> Option<NamedTool> {
-    let entry = table.needed("kind", "one of http, client, external, agent, builtin")?;
+fn read_tool(name: &str, mut table: Table<'_>, agents: &BTreeSet<String>) -> Option<ConfiguredTool> {
+    let entry = table.require("kind", "one of http, client, external, agent, builtin")?;
     let kind = entry.choice(&ToolKind::ALL)?;
     let tool = match kind {
-        ToolKind::Http => http(name, table),
-        ToolKind::Client => declared(name, table, Performer::Client),
-        ToolKind::External => declared(name, table, Performer::External),
-        ToolKind::Agent => delegating(name, table, agents),
-        ToolKind::Builtin => built_in(name, &entry, table),
+        ToolKind::Http => read_http(name, table),
+        ToolKind::Client => read_declared(name, table, Performer::Client),
+        ToolKind::External => read_declared(name, table, Performer::External),
+        ToolKind::Agent => read_delegating(name, table, agents),
+        ToolKind::Builtin => read_builtin(name, &entry, table),
     };
-    Some(NamedTool { kind, tool: tool? })
+    Some(ConfiguredTool { kind, tool: tool? })
 }
 
 /// A tool that somebody else performs.
-fn declared(name: &str, mut table: Table<'_>, performer: Performer) -> Option<Arc<dyn Tool>> {
-    let definition = described(name, &mut table).map(|definition| definition.performed_by(performer));
-    let asking = Asking::read(&mut table);
+fn read_declared(name: &str, mut table: Table<'_>, performer: Performer) -> Option<Arc<dyn Tool>> {
+    let definition = read_definition(name, &mut table).map(|definition| definition.performed_by(performer));
+    let approval_settings = ApprovalSettings::read(&mut table);
     table.finish();
-    Some(Arc::new(DeclaredTool::new(asking.apply(definition?))))
+    Some(Arc::new(DeclaredTool::new(approval_settings.apply(definition?))))
 }
 
 /// A tool behind an address. Where it is and how long it may take is no part of its definition.
-fn http(name: &str, mut table: Table<'_>) -> Option<Arc<dyn Tool>> {
-    let place = table.place.clone();
-    let url = table.needed("url", "the address that is called");
+fn read_http(name: &str, mut table: Table<'_>) -> Option<Arc<dyn Tool>> {
+    let location = table.location.clone();
+    let url = table.require("url", "the address that is called");
     let url = url.and_then(|entry| entry.http_url().map(str::to_owned));
-    let sends_key_in_clear = url.as_deref().is_some_and(is_readable_on_the_way);
-    let definition = described(name, &mut table);
-    let asking = Asking::read(&mut table);
-    let timeout = table.take("timeout").and_then(|entry| entry.some_time());
+    let sends_key_in_clear = url.as_deref().is_some_and(is_sent_in_clear);
+    let definition = read_definition(name, &mut table);
+    let approval_settings = ApprovalSettings::read(&mut table);
+    let timeout = table.take("timeout").and_then(|entry| entry.nonzero_duration());
     let response_bytes_max = table.take("max_response").map(|entry| response_size(&entry));
     let bearer = table.take("bearer_env").and_then(|entry| {
         if sends_key_in_clear {
-            entry.place.warn(KEY_IN_CLEAR);
+            entry.location.warn(KEY_IN_CLEAR);
         }
         secret(&entry, "the tool's token")
     });
     let signing_secret = table.take("signing_secret_env").and_then(|entry| signing_secret(&entry));
     let private_network = table.take("private_network").and_then(|entry| entry.boolean());
     table.finish();
-    let mut definition = asking.apply(definition?);
+    let mut definition = approval_settings.apply(definition?);
     definition.timeout = timeout.unwrap_or(definition.timeout);
     let settings = HttpSettings {
         url: url?,
@@ -124,7 +124,7 @@ fn http(name: &str, mut table: Table<'_>) -> Option<Arc<dyn Tool>> {
     };
     match HttpTool::new(definition, &settings) {
         Ok(tool) => Some(Arc::new(tool)),
-        Err(error) => place.refuse(error.to_string()),
+        Err(error) => location.refuse(error.to_string()),
     }
 }
 
@@ -135,7 +135,7 @@ fn response_size(entry: &Entry<'_>) -> Option<usize> {
     let bytes = usize::try_from(entry.size()?).ok().filter(|bytes| *bytes <= RESPONSE_MIB_MAX << 20);
     bytes.or_else(|| {
         entry
-            .place
+            .location
             .refuse(format!("this is more than a result may have; write at most {RESPONSE_MIB_MAX}MiB"))
     })
 }
@@ -145,7 +145,7 @@ fn secret(entry: &Entry<'_>, meaning: &str) -> Option<String> {
     let variable = entry.variable_name()?;
     let secret = std::env::var(variable).ok().filter(|secret| !secret.is_empty());
     if secret.is_none() {
-        entry.place.unset(format!("the environment variable {variable} is not set; set it to {meaning}"));
+        entry.location.unset(format!("the environment variable {variable} is not set; set it to {meaning}"));
     }
     secret
 }
@@ -155,7 +155,7 @@ fn signing_secret(entry: &Entry<'_>) -> Option<SigningSecret> {
     let read = SigningSecret::parse(&text);
     if read.is_none() {
         // The text may be another secret, so it is not repeated.
-        entry.place.unset(
+        entry.location.unset(
             "the environment variable holds no signing secret; set it to whsec_ and 24 to 64 random bytes in Base64",
         );
     }
@@ -163,37 +163,37 @@ fn signing_secret(entry: &Entry<'_>) -> Option<SigningSecret> {
 }
 
 /// A tool whose calls are runs of another agent. It reads the argument `message`.
-fn delegating(name: &str, mut table: Table<'_>, agents: &BTreeSet<String>) -> Option<Arc<dyn Tool>> {
-    let agent = table.needed("agent", "the name of an [agents.NAME] table").and_then(|entry| {
+fn read_delegating(name: &str, mut table: Table<'_>, agents: &BTreeSet<String>) -> Option<Arc<dyn Tool>> {
+    let agent = table.require("agent", "the name of an [agents.NAME] table").and_then(|entry| {
         let agent = entry.nonempty("the name of an [agents.NAME] table")?;
         if agents.contains(agent) {
             return Some(agent.to_owned());
         }
-        entry.place.refuse(format!("there is no agent {agent:?}; add a table [agents.{agent}]"))
+        entry.location.refuse(format!("there is no agent {agent:?}; add a table [agents.{agent}]"))
     });
     let description = table.take("description").map_or(Some(""), |entry| entry.text(DESCRIPTION));
     let effect = table.take("effect").map_or(Some(EffectClass::Write), |entry| entry.choice(&EFFECTS));
-    let asking = Asking::read(&mut table);
-    let budget_tokens_max = table.take("max_tokens").and_then(|entry| entry.whole(1, u64::MAX >> 1));
+    let approval_settings = ApprovalSettings::read(&mut table);
+    let budget_tokens_max = table.take("max_tokens").and_then(|entry| entry.integer(1, u64::MAX >> 1));
     table.finish();
     let agent = agent?;
     let declared = DeclaredTool::agent(&agent, description?);
     let parameters = declared.definition().parameters.as_ref().clone();
     let definition = ToolDefinition::new(name, description?).parameters(parameters);
-    let definition = of_effect(definition, effect?)
+    let definition = with_effect(definition, effect?)
         .performed_by(Performer::Agent { agent: agent.as_str().into(), budget_tokens_max });
-    Some(Arc::new(DeclaredTool::new(asking.apply(definition))))
+    Some(Arc::new(DeclaredTool::new(approval_settings.apply(definition))))
 }
 
 /// Name, description, parameters and effect, with the approval that goes with the effect.
-fn described(name: &str, table: &mut Table<'_>) -> Option<ToolDefinition> {
+fn read_definition(name: &str, table: &mut Table<'_>) -> Option<ToolDefinition> {
     let description = table.take("description").map_or(Some(""), |entry| entry.text(DESCRIPTION));
-    let parameters = table.needed("parameters", PARAMETERS).and_then(|entry| schema::read(&entry));
+    let parameters = table.require("parameters", PARAMETERS).and_then(|entry| schema::read(&entry));
     let effect = table.take("effect").map_or(Some(EffectClass::Write), |entry| entry.choice(&EFFECTS));
-    Some(of_effect(ToolDefinition::new(name, description?).parameters(parameters?), effect?))
+    Some(with_effect(ToolDefinition::new(name, description?).parameters(parameters?), effect?))
 }
 
-fn of_effect(definition: ToolDefinition, effect: EffectClass) -> ToolDefinition {
+fn with_effect(definition: ToolDefinition, effect: EffectClass) -> ToolDefinition {
     match effect {
         EffectClass::Read => definition.read(),
         EffectClass::Idempotent => definition.idempotent(),
@@ -209,17 +209,17 @@ const APPROVALS: [(&str, Approval); 3] =
 const EXPIRIES: [(&str, OnExpiry); 2] = [("deny", OnExpiry::Deny), ("end_run", OnExpiry::EndRun)];
 
 /// What a table may say about asking a person. What it does not say stays as it is.
-pub(super) struct Asking {
+pub(super) struct ApprovalSettings {
     approval: Option<Approval>,
     expires_in: Option<std::time::Duration>,
     on_expiry: Option<OnExpiry>,
 }
 
-impl Asking {
+impl ApprovalSettings {
     pub(super) fn read(table: &mut Table<'_>) -> Self {
         Self {
             approval: table.take("approval").and_then(|entry| entry.choice(&APPROVALS)),
-            expires_in: table.take("expires").and_then(|entry| entry.some_time()),
+            expires_in: table.take("expires").and_then(|entry| entry.nonzero_duration()),
             on_expiry: table.take("on_expiry").and_then(|entry| entry.choice(&EXPIRIES)),
         }
     }
@@ -234,49 +234,49 @@ impl Asking {
     }
 }
 
-fn built_in(name: &str, kind: &Entry<'_>, mut table: Table<'_>) -> Option<Arc<dyn Tool>> {
+fn read_builtin(name: &str, kind: &Entry<'_>, mut table: Table<'_>) -> Option<Arc<dyn Tool>> {
     let folder = table.take("folder");
     let options = builtin::Options { folder: folder.as_ref().and_then(Entry::path) };
     let found = match builtin::builtin(name, &options) {
         Ok(tool) => Some(tool),
-        Err(error @ BuiltinError::UnknownName { .. }) => kind.place.refuse(error.to_string()),
+        Err(error @ BuiltinError::UnknownName { .. }) => kind.location.refuse(error.to_string()),
         // A folder that was written down wrongly is not missing besides.
         Err(BuiltinError::FolderMissing { .. }) if folder.is_some() => None,
         Err(error @ BuiltinError::FolderMissing { .. }) => {
-            table.place.missing("folder").refuse(error.to_string())
+            table.location.missing("folder").refuse(error.to_string())
         }
     };
     if let (Some(folder), Some(_)) = (&folder, &found)
         && builtin::builtin(name, &builtin::Options::default()).is_ok()
     {
-        folder.place.fault(format!("the builtin tool {name} uses no folder; remove it"));
+        folder.location.fault(format!("the builtin tool {name} uses no folder; remove it"));
     }
     if let (Some(folder), Some(path)) = (&folder, &options.folder) {
-        folder.place.writes_to(path.clone());
+        folder.location.writes_to(path.clone());
     }
     for fixed in ["parameters", "effect"] {
         if let Some(entry) = table.take(fixed) {
-            entry.place.fault("it is built in and cannot be changed; remove it");
+            entry.location.fault("it is built in and cannot be changed; remove it");
         }
     }
     let description = table.take("description").and_then(|entry| entry.text(DESCRIPTION));
-    let asking = Asking::read(&mut table);
-    let timeout = table.take("timeout").and_then(|entry| entry.some_time());
+    let approval_settings = ApprovalSettings::read(&mut table);
+    let timeout = table.take("timeout").and_then(|entry| entry.nonzero_duration());
     table.finish();
     let tool = found?;
-    let mut definition = asking.apply(tool.definition().as_ref().clone());
+    let mut definition = approval_settings.apply(tool.definition().as_ref().clone());
     definition.timeout = timeout.unwrap_or(definition.timeout);
     definition.description = description.map_or(definition.description, str::to_owned);
-    Some(Arc::new(Redefined { definition: Arc::new(definition), tool }))
+    Some(Arc::new(RedefinedTool { definition: Arc::new(definition), tool }))
 }
 
 /// A tool under a definition that the file has changed.
-struct Redefined {
+struct RedefinedTool {
     definition: Arc<ToolDefinition>,
     tool: Arc<dyn Tool>,
 }
 
-impl Tool for Redefined {
+impl Tool for RedefinedTool {
     fn definition(&self) -> &Arc<ToolDefinition> {
         &self.definition
     }

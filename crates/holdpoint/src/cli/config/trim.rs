@@ -10,11 +10,13 @@ const MESSAGES_MAX: u64 = 1_000_000;
 
 pub(super) fn read(entry: &Entry<'_>) -> Option<Trim> {
     let mut table = entry.table("a table [agents.NAME.trim]")?;
-    let messages = table.take("max_messages").map(|entry| entry.whole(1, MESSAGES_MAX));
-    let chars = table.take("max_chars").map(|entry| entry.whole(1, CHARS_MAX));
+    let messages = table.take("max_messages").map(|entry| entry.integer(1, MESSAGES_MAX));
+    let chars = table.take("max_chars").map(|entry| entry.integer(1, CHARS_MAX));
     table.finish();
     if messages.is_none() && chars.is_none() {
-        return entry.place.refuse("it sets no bound; write max_messages, max_chars or both, or remove it");
+        return entry
+            .location
+            .refuse("it sets no bound; write max_messages, max_chars or both, or remove it");
     }
     // Written down wrongly is not the same as not written down.
     Some(Trim {

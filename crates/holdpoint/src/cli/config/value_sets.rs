@@ -4,7 +4,7 @@ use engine::agent::ArgumentTest;
 use serde_json::{Map, Value};
 
 /// The only values that a schema allows, where it lists them.
-pub(super) fn listed(schema: &Map<String, Value>) -> Option<Vec<&Value>> {
+pub(super) fn enum_values(schema: &Map<String, Value>) -> Option<Vec<&Value>> {
     let only = schema.get("const").map(|only| vec![only]);
     only.or_else(|| Some(schema.get("enum")?.as_array()?.iter().collect()))
 }
@@ -34,24 +34,24 @@ impl Types {
     ];
 
     /// Those that every schema of a shape allows.
-    pub(super) fn of(shape: &[&Map<String, Value>]) -> Self {
+    pub(super) fn from_shape(shape: &[&Map<String, Value>]) -> Self {
         shape.iter().fold(Self::ALL, |types, schema| {
             let named = match schema.get("type") {
-                Some(Value::String(name)) => Self::named(name),
+                Some(Value::String(name)) => Self::from_name(name),
                 Some(Value::Array(names)) => names
                     .iter()
-                    .map(|name| name.as_str().map_or(Self::ALL, Self::named))
+                    .map(|name| name.as_str().map_or(Self::ALL, Self::from_name))
                     .fold(Self::NONE, Self::or),
                 Some(Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_)) | None => Self::ALL,
             };
-            let listed = listed(schema).map_or(Self::ALL, |values| {
-                values.into_iter().map(Self::of_value).fold(Self::NONE, Self::or)
+            let enum_values = enum_values(schema).map_or(Self::ALL, |values| {
+                values.into_iter().map(Self::from_value).fold(Self::NONE, Self::or)
             });
-            types.and(named).and(listed)
+            types.and(named).and(enum_values)
         })
     }
 
-    fn named(name: &str) -> Self {
+    fn from_name(name: &str) -> Self {
         match name {
             "null" => Self::NULL,
             "boolean" => Self::BOOLEAN,
@@ -64,7 +64,7 @@ impl Types {
         }
     }
 
-    const fn of_value(value: &Value) -> Self {
+    const fn from_value(value: &Value) -> Self {
         match value {
             Value::Null => Self::NULL,
             Value::Bool(_) => Self::BOOLEAN,

@@ -14,8 +14,8 @@ use super::open_token::OpenToken;
 use super::output::{print, print_json};
 use super::problem::{Exit, Problem};
 use super::scratch::Scratch;
-use super::serve::{LogForm, LogLevel, Running, Wanted, announce, begin_log, on_a_runtime};
-use super::{Everywhere, Outcome};
+use super::serve::{LogFormat, LogLevel, RunningServer, ServeOptions, announce, block_on_runtime, init_log};
+use super::{CommandResult, GlobalArgs};
 
 const FILES: [(&str, &str); 2] =
     [("holdpoint.toml", include_str!("holdpoint.toml")), ("demo.json", include_str!("demo.json"))];
@@ -38,22 +38,22 @@ pub(super) struct Demo {
 }
 
 impl Demo {
-    pub(super) fn run(&self, everywhere: &Everywhere) -> Outcome {
+    pub(super) fn run(&self, global: &GlobalArgs) -> CommandResult {
         let scratch = if self.folder.is_some() { None } else { Some(Scratch::new("demo")?) };
         let folder = self.folder.as_deref().or(scratch.as_ref().map(Scratch::path)).unwrap_or(Path::new("."));
         set_up(folder)?;
-        let store = everywhere.store_is_named.then(|| everywhere.store.clone());
-        let wanted = Wanted { config: folder.join("holdpoint.toml"), listen: self.listen, store };
-        let configuration = wanted.read()?;
-        let log = begin_log(LogForm::Text, LogLevel::Info)?;
-        let outcome = on_a_runtime(async {
-            let running = Running::start(wanted, configuration, log.clone()).await?;
-            let held = something_held(running.engine()).await?;
+        let store = global.store_is_explicit.then(|| global.store.clone());
+        let options = ServeOptions { config: folder.join("holdpoint.toml"), listen: self.listen, store };
+        let configuration = options.load()?;
+        let log = init_log(LogFormat::Text, LogLevel::Info)?;
+        let outcome = block_on_runtime(async {
+            let running = RunningServer::start(options, configuration, log.clone()).await?;
+            let held = find_or_create_approval(running.engine()).await?;
             let url = format!("http://{}", running.address());
             let token = running.open_token();
-            announce(&log, LogForm::Text, running.address(), token);
+            announce(&log, LogFormat::Text, running.address(), token);
             let commands = commands(&url, &held, token);
-            if everywhere.json {
+            if global.json {
                 print_json(&json!({
                     "url": url,
                     "folder": folder.display().to_string(),
@@ -62,9 +62,9 @@ impl Demo {
                     "commands": commands,
                 }))?;
             } else {
-                print(&story(folder, &commands))?;
+                print(&instructions(folder, &commands))?;
             }
-            running.until_told_to_stop().await
+            running.run_until_stopped().await
         });
         log.flush();
         outcome
@@ -94,7 +94,7 @@ fn set_up(folder: &Path) -> Result<(), Problem> {
 }
 
 /// What waits since the last time, or else something that waits now.
-async fn something_held(engine: &Engine) -> Result<SuspensionView, Problem> {
+async fn find_or_create_approval(engine: &Engine) -> Result<SuspensionView, Problem> {
     let tenant = Tenant::default();
     let refused = |why: String| {
         let next =
@@ -119,7 +119,7 @@ fn commands(url: &str, held: &SuspensionView, token: Option<&OpenToken>) -> [Str
     ]
 }
 
-fn story(folder: &Path, [list, approve, show]: &[String; 3]) -> String {
+fn instructions(folder: &Path, [list, approve, show]: &[String; 3]) -> String {
     format!(
         "A run wants to write a file, and waits for somebody. In another terminal:\n\
          \n\

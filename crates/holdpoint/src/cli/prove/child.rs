@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 use stores::sqlite::SqliteStore;
 use tokio::sync::mpsc;
 
-use super::broken;
+use super::proof_failed;
 use super::verdict::{LEDGER, STORE};
 use crate::cli::problem::Problem;
 
@@ -33,7 +33,7 @@ const ANSWERS_AFTER: Duration = Duration::from_millis(20);
 const PERSON: &str = "prover";
 
 /// Lives until it is killed, or until whoever started it is gone.
-pub(super) fn live(folder: &Path, lie: bool) -> Result<(), Problem> {
+pub(super) fn run(folder: &Path, lie: bool) -> Result<(), Problem> {
     let (sender, commands) = mpsc::unbounded_channel();
     std::thread::spawn(move || {
         for line in io::stdin().lock().lines() {
@@ -44,11 +44,11 @@ pub(super) fn live(folder: &Path, lie: bool) -> Result<(), Problem> {
         std::process::exit(0);
     });
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-    let runtime = runtime.map_err(|why| broken(format!("threads cannot be started: {why}")))?;
+    let runtime = runtime.map_err(|why| proof_failed(format!("threads cannot be started: {why}")))?;
     runtime.block_on(work(folder, lie, commands))
 }
 
-fn say(line: &str) {
+fn print_line(line: &str) {
     let mut out = io::stdout().lock();
     // Nobody is left to tell if it cannot be said.
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
@@ -62,15 +62,15 @@ async fn work(
     let store = SqliteStore::open(folder.join(STORE))?;
     let agent = payer(folder.join(LEDGER), lie);
     let started = Engine::on(store).agent(agent).start().await;
-    let engine = started.map_err(|why| broken(why.to_string()))?;
+    let engine = started.map_err(|why| proof_failed(why.to_string()))?;
     for run in unended(&engine).await? {
-        say(&format!("found {run}"));
+        print_line(&format!("found {run}"));
         tokio::spawn(watch(engine.clone(), run));
     }
-    say("ready");
-    tokio::spawn(show_what_is_held(engine.clone()));
+    print_line("ready");
+    tokio::spawn(report_held_calls(engine.clone()));
     while let Some(line) = commands.recv().await {
-        tokio::spawn(obey(engine.clone(), line));
+        tokio::spawn(execute(engine.clone(), line));
     }
     Ok(())
 }
@@ -98,7 +98,7 @@ fn payer(ledger: PathBuf, lie: bool) -> Agent {
 fn act(ledger: &Path, request: &ToolRequest) -> io::Result<()> {
     let mut file = OpenOptions::new().create(true).append(true).open(ledger)?;
     file.write_all(format!("{} {}\n", request.run, request.call).as_bytes())?;
-    say(&format!("acted {} {}", request.run, request.call));
+    print_line(&format!("acted {} {}", request.run, request.call));
     Ok(())
 }
 
@@ -107,7 +107,7 @@ async fn unended(engine: &Engine) -> Result<Vec<RunId>, Problem> {
     let mut unended = Vec::new();
     loop {
         let listed = engine.runs(&Tenant::default(), &RunFilter::default(), &page).await;
-        let listed = listed.map_err(|why| broken(why.to_string()))?;
+        let listed = listed.map_err(|why| proof_failed(why.to_string()))?;
         unended.extend(listed.items.into_iter().filter(|run| !run.status.ended()).map(|run| run.id));
         page.cursor = listed.next;
         if page.cursor.is_none() {
@@ -118,16 +118,16 @@ async fn unended(engine: &Engine) -> Result<Vec<RunId>, Problem> {
 
 async fn watch(engine: Engine, run: RunId) {
     if engine.wait_until_ended(&Tenant::default(), &run).await.is_ok() {
-        say(&format!("ended {run}"));
+        print_line(&format!("ended {run}"));
     }
 }
 
-async fn show_what_is_held(engine: Engine) {
+async fn report_held_calls(engine: Engine) {
     let mut changed = engine.approvals_changed();
     loop {
         changed.mark_unchanged();
         for held in engine.pending(&Tenant::default()).await.unwrap_or_default() {
-            say(&format!("held {} {} {} {}", held.kind, held.id, held.run, held.call));
+            print_line(&format!("held {} {} {} {}", held.kind, held.id, held.run, held.call));
         }
         if changed.changed().await.is_err() {
             return;
@@ -135,23 +135,23 @@ async fn show_what_is_held(engine: Engine) {
     }
 }
 
-async fn obey(engine: Engine, line: String) {
+async fn execute(engine: Engine, line: String) {
     let tenant = Tenant::default();
-    let Some((wish, suspension)) = line.split_once(' ') else {
+    let Some((command, suspension)) = line.split_once(' ') else {
         if let Ok(posted) = engine.post(Message::to("payer", "Pay Ann and Bob.")).await {
-            say(&format!("begun {}", posted.run));
+            print_line(&format!("begun {}", posted.run));
             watch(engine, posted.run).await;
         }
         return;
     };
     let Ok(Some(held)) = engine.approval(&tenant, &SuspensionId::from(suspension)).await else { return };
-    let decision = match wish {
+    let decision = match command {
         "happened" => held.result(PERSON, json!("paid")),
         // Yes to what is asked: to run it, or to run it again.
         _ => held.approve(PERSON),
     };
     match engine.decide(decision.with_id(suspension)).await {
-        Ok(Verdict::Accepted | Verdict::AlreadyApplied) => say(&format!("accepted {suspension}")),
+        Ok(Verdict::Accepted | Verdict::AlreadyApplied) => print_line(&format!("accepted {suspension}")),
         Ok(Verdict::ToolChanged | Verdict::Refused(_)) | Err(_) => {}
     }
 }

@@ -5,7 +5,7 @@
 //! memory of a child.
 
 mod child;
-mod life;
+mod process;
 mod verdict;
 
 use std::path::PathBuf;
@@ -18,8 +18,8 @@ use super::output::{print, print_json};
 use super::problem::{Exit, Problem};
 use super::progress::{Amount, ProgressLine};
 use super::scratch::Scratch;
-use super::{Done, Everywhere, Outcome};
-use life::{End, Fate, Life};
+use super::{CommandResult, CommandStatus, GlobalArgs};
+use process::{ChildProcess, KillPlan, ProcessEnd};
 use verdict::Verdict;
 
 /// Show that an approval has exactly one effect, whatever is killed when
@@ -43,13 +43,13 @@ pub(super) struct Prove {
 
 /// What the parent has seen of all the processes together.
 #[derive(Default)]
-struct Seen {
+struct Observations {
     killed: u64,
     killed_after_an_act: u64,
     /// Calls in doubt that turned out to have happened, and those that had not.
     had_happened: u64,
     had_not_happened: u64,
-    people: life::People,
+    approver: process::Approver,
 }
 
 /// Every so many processes one is killed at any instant, the others after an act.
@@ -62,49 +62,51 @@ const INSTANT_MAX: Duration = Duration::from_millis(300);
 const END_WITHIN: Duration = Duration::from_secs(60);
 
 impl Prove {
-    pub(super) fn run(&self, everywhere: &Everywhere) -> Outcome {
+    pub(super) fn run(&self, global: &GlobalArgs) -> CommandResult {
         if let Some(folder) = &self.child {
-            return child::live(folder, self.lie).map(|()| Done::Well);
+            return child::run(folder, self.lie).map(|()| CommandStatus::Success);
         }
         let scratch = Scratch::new("prove")?;
         let seen = self.kill_and_approve(&scratch)?;
-        let verdict = Verdict::read(&scratch, &seen.people)?;
-        if everywhere.json {
+        let verdict = Verdict::read(&scratch, &seen.approver)?;
+        if global.json {
             print_json(&verdict.as_json(&seen))?;
         } else {
             print(&verdict.as_text(&seen))?;
         }
-        Ok(if verdict.holds() { Done::Well } else { Done::Found })
+        Ok(if verdict.holds() { CommandStatus::Success } else { CommandStatus::Failure })
     }
 
-    fn kill_and_approve(&self, scratch: &Scratch) -> Result<Seen, Problem> {
-        let mut seen = Seen::default();
+    fn kill_and_approve(&self, scratch: &Scratch) -> Result<Observations, Problem> {
+        let mut seen = Observations::default();
         let mut line = ProgressLine::default();
         let until = Instant::now() + Duration::from_secs(self.seconds);
         while Instant::now() < until || seen.killed < KILLED_MIN {
-            let fate = if seen.killed % ANY_INSTANT_EVERY == 0 {
-                Fate::AtInstant(any_instant())
+            let plan = if seen.killed % ANY_INSTANT_EVERY == 0 {
+                KillPlan::AtInstant(any_instant())
             } else {
-                Fate::AfterAnAct
+                KillPlan::AfterAnAct
             };
-            let mut life = Life::begin(scratch, self.lie)?;
-            match life.drive(&mut seen.people, fate)? {
-                End::KilledAfterAnAct => seen.killed_after_an_act += 1,
-                End::Killed => {}
-                End::Over => return Err(broken("a process had nothing to do before it was killed")),
+            let mut process = ChildProcess::start(scratch, self.lie)?;
+            match process.drive(&mut seen.approver, plan)? {
+                ProcessEnd::KilledAfterAnAct => seen.killed_after_an_act += 1,
+                ProcessEnd::Killed => {}
+                ProcessEnd::AllEnded => {
+                    return Err(proof_failed("a process had nothing to do before it was killed"));
+                }
             }
             seen.killed += 1;
-            line.say("processes killed", Amount::Done(seen.killed));
+            line.update("processes killed", Amount::Done(seen.killed));
         }
-        let mut last = Life::begin(scratch, self.lie)?;
-        match last.drive(&mut seen.people, Fate::Spared)? {
-            End::Over => {}
-            End::Killed | End::KilledAfterAnAct => {
+        let mut last = ChildProcess::start(scratch, self.lie)?;
+        match last.drive(&mut seen.approver, KillPlan::Never)? {
+            ProcessEnd::AllEnded => {}
+            ProcessEnd::Killed | ProcessEnd::KilledAfterAnAct => {
                 let seconds = END_WITHIN.as_secs();
-                return Err(broken(format!("what was approved is not done after {seconds} seconds")));
+                return Err(proof_failed(format!("what was approved is not done after {seconds} seconds")));
             }
         }
-        (seen.had_happened, seen.had_not_happened) = seen.people.doubts();
+        (seen.had_happened, seen.had_not_happened) = seen.approver.doubts();
         Ok(seen)
     }
 }
@@ -116,7 +118,7 @@ fn any_instant() -> Duration {
     INSTANT_MAX.mul_f64(chance as f64 / 1_000.0)
 }
 
-fn broken(cause: impl Into<String>) -> Problem {
+fn proof_failed(cause: impl Into<String>) -> Problem {
     Problem::new(
         "PROOF_BROKEN",
         cause,

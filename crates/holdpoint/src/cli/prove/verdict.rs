@@ -10,8 +10,8 @@ use machine::suspension::SuspensionKind;
 use serde_json::{Value, json};
 use stores::sqlite::SqliteStore;
 
-use super::life::{Call, People};
-use super::{Seen, broken};
+use super::process::{Approver, CallKey};
+use super::{Observations, proof_failed};
 use crate::cli::problem::Problem;
 use crate::cli::scratch::Scratch;
 
@@ -28,12 +28,16 @@ pub(super) struct Verdict {
 
 impl Verdict {
     /// Nobody has the store open any more.
-    pub(super) fn read(scratch: &Scratch, people: &People) -> Result<Self, Problem> {
-        Ok(Self::of(&approved(scratch)?, &ledger(scratch)?, people.approved()))
+    pub(super) fn read(scratch: &Scratch, approver: &Approver) -> Result<Self, Problem> {
+        Ok(Self::compare(&approved(scratch)?, &ledger(scratch)?, approver.approved()))
     }
 
     /// `acknowledged`: whoever approved was told that it is stored.
-    fn of(stored: &BTreeSet<Call>, done: &BTreeMap<Call, usize>, acknowledged: &BTreeSet<Call>) -> Self {
+    fn compare(
+        stored: &BTreeSet<CallKey>,
+        done: &BTreeMap<CallKey, usize>,
+        acknowledged: &BTreeSet<CallKey>,
+    ) -> Self {
         let mut differences = Vec::new();
         for call @ (run, id) in stored.union(&done.keys().cloned().collect()) {
             match (stored.contains(call), done.get(call).copied().unwrap_or_default()) {
@@ -57,7 +61,7 @@ impl Verdict {
         self.approvals > 0 && self.differences.is_empty()
     }
 
-    pub(super) fn as_json(&self, seen: &Seen) -> Value {
+    pub(super) fn as_json(&self, seen: &Observations) -> Value {
         json!({
             "holds": self.holds(),
             "approvals": self.approvals,
@@ -69,9 +73,9 @@ impl Verdict {
         })
     }
 
-    pub(super) fn as_text(&self, seen: &Seen) -> String {
+    pub(super) fn as_text(&self, seen: &Observations) -> String {
         let Self { approvals, lines, differences } = self;
-        let Seen { killed, killed_after_an_act, had_happened, had_not_happened, .. } = seen;
+        let Observations { killed, killed_after_an_act, had_happened, had_not_happened, .. } = seen;
         let mut text = format!(
             "approvals     {approvals}\n\
              ledger lines  {lines}\n\
@@ -95,11 +99,11 @@ impl Verdict {
 }
 
 /// How often each call was done.
-pub(super) fn ledger(scratch: &Scratch) -> Result<BTreeMap<Call, usize>, Problem> {
+pub(super) fn ledger(scratch: &Scratch) -> Result<BTreeMap<CallKey, usize>, Problem> {
     let text = match std::fs::read_to_string(scratch.path().join(LEDGER)) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
-        Err(error) => return Err(broken(format!("the ledger cannot be read: {error}"))),
+        Err(error) => return Err(proof_failed(format!("the ledger cannot be read: {error}"))),
     };
     let mut done = BTreeMap::new();
     for line in text.lines() {
@@ -110,16 +114,16 @@ pub(super) fn ledger(scratch: &Scratch) -> Result<BTreeMap<Call, usize>, Problem
 }
 
 /// The calls that the store says were approved.
-fn approved(scratch: &Scratch) -> Result<BTreeSet<Call>, Problem> {
+fn approved(scratch: &Scratch) -> Result<BTreeSet<CallKey>, Problem> {
     let runtime = tokio::runtime::Builder::new_current_thread().build();
-    let runtime = runtime.map_err(|why| broken(why.to_string()))?;
+    let runtime = runtime.map_err(|why| proof_failed(why.to_string()))?;
     let store = SqliteStore::open(scratch.path().join(STORE))?;
     let filter = ApprovalFilter { status: Some(ApprovalStatus::Approved), ..ApprovalFilter::default() };
     let mut page = Page { cursor: None, limit: Page::LIMIT_MAX };
     let mut approved = BTreeSet::new();
     loop {
         let listed = runtime.block_on(store.approvals(&Tenant::default(), &filter, &page));
-        let listed = listed.map_err(|why| broken(why.to_string()))?;
+        let listed = listed.map_err(|why| proof_failed(why.to_string()))?;
         let calls = listed.items.iter().filter(|item| item.kind == SuspensionKind::Approval);
         approved.extend(calls.map(|item| (item.run.to_string(), item.call.to_string())));
         page.cursor = listed.next;
@@ -133,18 +137,19 @@ fn approved(scratch: &Scratch) -> Result<BTreeSet<Call>, Problem> {
 mod tests {
     use super::*;
 
-    fn call(id: &str) -> Call {
+    fn call(id: &str) -> CallKey {
         ("run_1".to_owned(), id.to_owned())
     }
 
     #[test]
     fn only_one_line_for_each_approval_holds() {
         let both = BTreeSet::from([call("a"), call("b")]);
-        let judge = |lines: &[(&str, usize)], stored: &BTreeSet<Call>, acknowledged: &BTreeSet<Call>| {
-            let done = lines.iter().map(|(id, count)| (call(id), *count)).collect();
-            let verdict = Verdict::of(stored, &done, acknowledged);
-            (verdict.holds(), verdict.differences.len())
-        };
+        let judge =
+            |lines: &[(&str, usize)], stored: &BTreeSet<CallKey>, acknowledged: &BTreeSet<CallKey>| {
+                let done = lines.iter().map(|(id, count)| (call(id), *count)).collect();
+                let verdict = Verdict::compare(stored, &done, acknowledged);
+                (verdict.holds(), verdict.differences.len())
+            };
         assert_eq!(judge(&[("a", 1), ("b", 1)], &both, &both), (true, 0));
         assert_eq!(judge(&[("a", 2), ("b", 1)], &both, &both), (false, 1), "one was done twice");
         // As many lines as approvals, and yet wrong.

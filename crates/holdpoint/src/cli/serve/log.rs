@@ -10,12 +10,12 @@ use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 
 use super::log_queue::LogQueue;
-use crate::cli::config::{Configuration, Misconfigured};
+use crate::cli::config::{ConfigFaults, Configuration};
 use crate::cli::open_token::OpenToken;
 use crate::cli::problem::{Exit, Problem};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(in crate::cli) enum LogForm {
+pub(in crate::cli) enum LogFormat {
     /// A line for a person
     Text,
     /// One JSON object in each line
@@ -44,10 +44,10 @@ impl LogLevel {
 }
 
 /// From here on. A second log is not begun.
-pub(in crate::cli) fn begin(form: LogForm, level: LogLevel) -> Result<LogQueue, Problem> {
-    let dropped_line = match form {
-        LogForm::Text => dropped_text,
-        LogForm::Json => dropped_json,
+pub(in crate::cli) fn init(format: LogFormat, level: LogLevel) -> Result<LogQueue, Problem> {
+    let dropped_line = match format {
+        LogFormat::Text => dropped_text,
+        LogFormat::Json => dropped_json,
     };
     let queue = LogQueue::start(std::io::stderr(), dropped_line).map_err(|why| {
         let cause = format!("the thread that writes the log cannot be started: {why}");
@@ -58,9 +58,9 @@ pub(in crate::cli) fn begin(form: LogForm, level: LogLevel) -> Result<LogQueue, 
         .with_writer(queue.clone())
         .with_ansi(false)
         .log_internal_errors(false);
-    let begun = match form {
-        LogForm::Text => log.try_init(),
-        LogForm::Json => log.json().flatten_event(true).try_init(),
+    let begun = match format {
+        LogFormat::Text => log.try_init(),
+        LogFormat::Json => log.json().flatten_event(true).try_init(),
     };
     if begun.is_ok() {
         std::panic::set_hook(Box::new(|panic| {
@@ -72,16 +72,16 @@ pub(in crate::cli) fn begin(form: LogForm, level: LogLevel) -> Result<LogQueue, 
     Ok(queue)
 }
 
-fn dropped(count: u64) -> String {
+fn dropped_message(count: u64) -> String {
     format!("{count} log lines were dropped: standard error was not read fast enough")
 }
 
 fn dropped_text(count: u64) -> String {
-    format!("{} ERROR {}\n", now(), dropped(count))
+    format!("{} ERROR {}\n", now(), dropped_message(count))
 }
 
 fn dropped_json(count: u64) -> String {
-    format!("{}\n", json!({"timestamp": now(), "level": "ERROR", "message": dropped(count)}))
+    format!("{}\n", json!({"timestamp": now(), "level": "ERROR", "message": dropped_message(count)}))
 }
 
 /// As the other lines of the log write it.
@@ -93,8 +93,8 @@ fn now() -> String {
 }
 
 /// What is likely not meant as the file says it.
-pub(super) fn warn_of(configuration: &Configuration) {
-    for warning in configuration.warnings.iter().flat_map(Misconfigured::lines) {
+pub(super) fn log_warnings(configuration: &Configuration) {
+    for warning in configuration.warnings.iter().flat_map(ConfigFaults::lines) {
         tracing::warn!("{warning}");
     }
 }
@@ -102,25 +102,25 @@ pub(super) fn warn_of(configuration: &Configuration) {
 /// The lines that others wait for: they are printed whatever the level of the log is, and never dropped.
 pub(in crate::cli) fn announce(
     log: &LogQueue,
-    form: LogForm,
+    format: LogFormat,
     address: SocketAddr,
     token: Option<&OpenToken>,
 ) {
     let mut lines = vec![format!("listening on http://{address}")];
     if let Some(token) = token {
-        lines.extend([format!("token: {}", token.text), open_mode(&token.kept)]);
+        lines.extend([format!("token: {}", token.text), open_mode_notice(&token.saved_to)]);
     }
-    match form {
+    match format {
         // At once, so that no line of the log comes between them.
-        LogForm::Text => log.keep(lines.join("\n")),
-        LogForm::Json => {
+        LogFormat::Text => log.write_always(lines.join("\n")),
+        LogFormat::Json => {
             let json = |line| json!({"timestamp": now(), "level": "INFO", "message": line}).to_string();
-            log.keep(lines.into_iter().map(json).collect::<Vec<_>>().join("\n"));
+            log.write_always(lines.into_iter().map(json).collect::<Vec<_>>().join("\n"));
         }
     }
 }
 
-fn open_mode(kept: &Result<PathBuf, String>) -> String {
+fn open_mode_notice(kept: &Result<PathBuf, String>) -> String {
     let kept = match kept {
         Ok(path) => format!("kept in {}", path.display()),
         Err(why) => format!("not kept, because {why}"),

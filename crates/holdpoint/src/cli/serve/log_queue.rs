@@ -74,7 +74,7 @@ impl LogQueue {
     }
 
     /// Adds a line that is never dropped.
-    pub(super) fn keep(&self, mut line: String) {
+    pub(super) fn write_always(&self, mut line: String) {
         line.push('\n');
         self.0.add(line.into_bytes(), true);
     }
@@ -188,7 +188,7 @@ mod tests {
         for _ in 0..10 {
             log.write_all(line.as_bytes()).expect("never refused");
         }
-        log.keep("kept".to_owned());
+        log.write_always("kept".to_owned());
         let dropped = log.dropped().load(Ordering::Relaxed);
         assert!((5..=6).contains(&dropped), "four wait, one may be on its way: {dropped}");
         for _ in dropped..10 {

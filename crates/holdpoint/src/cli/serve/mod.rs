@@ -1,10 +1,10 @@
 //! `holdpoint serve`: what the configuration describes, as a server, until somebody tells it to stop.
 
+mod http_setup;
 mod log;
 mod log_queue;
 mod reload;
 mod running;
-mod shown;
 mod signals;
 mod store;
 
@@ -17,9 +17,9 @@ use super::config::overlap::first_inside;
 use super::config::{Configuration, EXPOSED_WITHOUT_TLS, listen_address};
 use super::problem::{Exit, Problem};
 use super::store::StoreUrl;
-use super::{Everywhere, Outcome};
-pub(super) use log::{LogForm, LogLevel, announce, begin as begin_log};
-pub(super) use running::{Running, on_a_runtime};
+use super::{CommandResult, GlobalArgs};
+pub(super) use log::{LogFormat, LogLevel, announce, init as init_log};
+pub(super) use running::{RunningServer, block_on_runtime};
 
 /// Serve the configuration over HTTP
 ///
@@ -38,30 +38,30 @@ pub(super) struct Serve {
     listen: Option<SocketAddr>,
     /// How the log on standard error is written
     #[arg(long, value_name = "FORM", default_value = "text")]
-    log: LogForm,
+    log: LogFormat,
     /// How much the log says
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     log_level: LogLevel,
 }
 
 impl Serve {
-    pub(super) fn run(&self, everywhere: &Everywhere) -> Outcome {
-        let wanted = Wanted {
+    pub(super) fn run(&self, global: &GlobalArgs) -> CommandResult {
+        let options = ServeOptions {
             config: self.config.clone(),
             listen: self.listen,
-            store: everywhere.store_is_named.then(|| everywhere.store.clone()),
+            store: global.store_is_explicit.then(|| global.store.clone()),
         };
-        let configuration = wanted.read()?;
-        let log = begin_log(self.log, self.log_level)?;
-        log::warn_of(&configuration);
+        let configuration = options.load()?;
+        let log = init_log(self.log, self.log_level)?;
+        log::log_warnings(&configuration);
         let server = &configuration.server;
         if self.listen.is_some() && server.is_exposed_without_tls() {
             tracing::warn!(listen = %server.listen, "{EXPOSED_WITHOUT_TLS}");
         }
-        let outcome = on_a_runtime(async {
-            let running = Running::start(wanted, configuration, log.clone()).await?;
+        let outcome = block_on_runtime(async {
+            let running = RunningServer::start(options, configuration, log.clone()).await?;
             announce(&log, self.log, running.address(), running.open_token());
-            running.until_told_to_stop().await
+            running.run_until_stopped().await
         });
         log.flush();
         outcome
@@ -70,17 +70,17 @@ impl Serve {
 
 /// What the command line says. It wins over the file, also when the file is read again.
 #[derive(Clone, Debug)]
-pub(super) struct Wanted {
+pub(super) struct ServeOptions {
     pub(super) config: PathBuf,
     pub(super) listen: Option<SocketAddr>,
     pub(super) store: Option<StoreUrl>,
 }
 
-impl Wanted {
-    pub(super) fn read(&self) -> Result<Configuration, Problem> {
+impl ServeOptions {
+    pub(super) fn load(&self) -> Result<Configuration, Problem> {
         let mut configuration = Configuration::load(&self.config)?;
         if let Some(unset) = configuration.unset.take() {
-            return Err(Problem::Misconfigured(unset));
+            return Err(Problem::ConfigFaults(unset));
         }
         if let Some(listen) = self.listen {
             if !listen.ip().is_loopback() && configuration.auth.is_none() {

@@ -6,20 +6,20 @@ use engine::Engine;
 use engine::callback::CallbackKey;
 use holdpoint_http::{Reload, Reloaded};
 
-use super::{Wanted, log, shown};
+use super::{ServeOptions, http_setup, log};
 use crate::cli::config::{Configuration, Server};
 use crate::cli::store::StoreUrl;
 
 /// What cannot change while the server runs.
 #[derive(Clone)]
-struct Fixed {
+struct FixedSettings {
     server: Server,
     store: StoreUrl,
     needs_keys: bool,
 }
 
-impl Fixed {
-    fn of(configuration: &Configuration) -> Self {
+impl FixedSettings {
+    fn from_configuration(configuration: &Configuration) -> Self {
         Self {
             server: configuration.server.clone(),
             store: configuration.store.clone(),
@@ -40,7 +40,7 @@ impl Fixed {
             ("server.public_url", here.public_url != there.public_url),
             ("server.drain", here.drain != there.drain),
             ("server.callback_secret_env", signing_key(here) != signing_key(there)),
-            ("server.callback_other_secret_env", other_key(here) != other_key(there)),
+            ("server.callback_other_secret_env", also_accepted_key(here) != also_accepted_key(there)),
             ("store.url", self.store != other.store),
             (
                 "[auth] (its keys may change, whether there are any may not)",
@@ -55,18 +55,23 @@ fn signing_key(server: &Server) -> Option<CallbackKey> {
     server.callback_secrets.as_ref().map(|secrets| secrets.signing)
 }
 
-fn other_key(server: &Server) -> Option<CallbackKey> {
+fn also_accepted_key(server: &Server) -> Option<CallbackKey> {
     server.callback_secrets.as_ref().and_then(|secrets| secrets.also_accepted)
 }
 
 /// Reads the file again, and takes over its agents and keys or changes nothing.
-pub(super) fn reload(engine: Engine, wanted: Wanted, started: &Configuration, open_token: String) -> Reload {
-    let (fixed, open_token) = (Fixed::of(started), Arc::<str>::from(open_token));
+pub(super) fn reload(
+    engine: Engine,
+    options: ServeOptions,
+    started: &Configuration,
+    open_token: String,
+) -> Reload {
+    let (fixed, open_token) = (FixedSettings::from_configuration(started), Arc::<str>::from(open_token));
     Arc::new(move || {
-        let (engine, wanted, fixed) = (engine.clone(), wanted.clone(), fixed.clone());
+        let (engine, options, fixed) = (engine.clone(), options.clone(), fixed.clone());
         let open_token = open_token.clone();
         Box::pin(async move {
-            let again = read_again(&engine, wanted, &fixed, &open_token).await;
+            let again = reload_from_file(&engine, options, &fixed, &open_token).await;
             match &again {
                 Ok(Reloaded { agents, .. }) => {
                     tracing::info!(agents = agents.len(), "the configuration was read again");
@@ -78,23 +83,23 @@ pub(super) fn reload(engine: Engine, wanted: Wanted, started: &Configuration, op
     })
 }
 
-async fn read_again(
+async fn reload_from_file(
     engine: &Engine,
-    wanted: Wanted,
-    fixed: &Fixed,
+    options: ServeOptions,
+    fixed: &FixedSettings,
     open_token: &str,
 ) -> Result<Reloaded, String> {
-    let file = wanted.config.display().to_string();
-    let read = tokio::task::spawn_blocking(move || wanted.read()).await;
+    let file = options.config.display().to_string();
+    let read = tokio::task::spawn_blocking(move || options.load()).await;
     let configuration = read.map_err(|why| why.to_string())?.map_err(|problem| problem.to_string())?;
-    let differences = fixed.differences(&Fixed::of(&configuration));
+    let differences = fixed.differences(&FixedSettings::from_configuration(&configuration));
     if !differences.is_empty() {
         let keys = differences.join(" and ");
         return Err(format!("{file}: {keys} cannot change while the server runs; restart it, or undo that"));
     }
-    let agents = shown::agents(&configuration);
-    let auth = shown::auth(configuration.auth.as_ref(), open_token);
-    log::warn_of(&configuration);
+    let agents = http_setup::agents(&configuration);
+    let auth = http_setup::auth(configuration.auth.as_ref(), open_token);
+    log::log_warnings(&configuration);
     let several_tenants = configuration.has_several_tenants();
     let quotas = configuration.quotas;
     engine.replace_agents(configuration.agents).await.map_err(|why| why.to_string())?;
@@ -114,7 +119,7 @@ mod tests {
     #[test]
     fn a_changed_callback_secret_is_named_by_its_own_key() {
         let key = |text: &str| CallbackKey::from_secret(text);
-        let with = |signing: &str, also_accepted: Option<&str>| Fixed {
+        let with = |signing: &str, also_accepted: Option<&str>| FixedSettings {
             server: Server {
                 callback_secrets: Some(CallbackSecrets {
                     signing: key(signing),

@@ -12,19 +12,19 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::log_queue::LogQueue;
-use super::signals::{Signals, Told};
-use super::{Wanted, reload, shown, store};
+use super::signals::{SignalAction, Signals};
+use super::{ServeOptions, http_setup, reload, store};
 use crate::cli::config::Configuration;
 use crate::cli::open_token::OpenToken;
 use crate::cli::problem::{Exit, Problem};
-use crate::cli::{Done, Outcome};
+use crate::cli::{CommandResult, CommandStatus};
 
 /// What cannot be stopped at once, such as a file that is being read, is not waited for any longer.
-const PARTING: Duration = Duration::from_secs(1);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long requests that were taken before the signal are waited for, even where `drain` is shorter.
-const ANSWERING: Duration = Duration::from_secs(1);
+const IN_FLIGHT_TIMEOUT_MIN: Duration = Duration::from_secs(1);
 
-pub(in crate::cli) struct Running {
+pub(in crate::cli) struct RunningServer {
     engine: Engine,
     server: Arc<Server>,
     address: SocketAddr,
@@ -37,21 +37,21 @@ pub(in crate::cli) struct Running {
 }
 
 /// Everything that is left when the work is done is stopped, and its files are closed.
-pub(in crate::cli) fn on_a_runtime(work: impl Future<Output = Outcome>) -> Outcome {
+pub(in crate::cli) fn block_on_runtime(work: impl Future<Output = CommandResult>) -> CommandResult {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(|why| {
         let cause = format!("threads cannot be started: {why}");
         Problem::new("NO_THREADS", cause, "See which limits this process has.", Exit::Other)
     })?;
     let outcome = runtime.block_on(work);
-    runtime.shutdown_timeout(PARTING);
+    runtime.shutdown_timeout(SHUTDOWN_TIMEOUT);
     outcome
 }
 
-impl Running {
+impl RunningServer {
     /// The store comes first, so that a second process on one file touches nothing else; the engine comes last, so that
     /// nothing is begun where nobody can listen.
     pub(in crate::cli) async fn start(
-        wanted: Wanted,
+        options: ServeOptions,
         configuration: Configuration,
         log: LogQueue,
     ) -> Result<Self, Problem> {
@@ -65,7 +65,7 @@ impl Running {
             None => Some(OpenToken::for_server(address)?),
         };
         let token = open_token.as_ref().map(|token| token.text.clone()).unwrap_or_default();
-        let auth = shown::auth(configuration.auth.as_ref(), &token);
+        let auth = http_setup::auth(configuration.auth.as_ref(), &token);
         let approvers = Approvers::new(&auth);
         let mut engine = Engine::on_shared(store)
             .settings(engine_settings(&configuration, address))
@@ -74,11 +74,11 @@ impl Running {
             engine = engine.agent(agent.clone());
         }
         let engine = engine.start().await.map_err(Problem::from)?;
-        let reload = reload::reload(engine.clone(), wanted, &configuration, token);
+        let reload = reload::reload(engine.clone(), options, &configuration, token);
         let setup = Setup {
             engine: engine.clone(),
             auth,
-            agents: shown::agents(&configuration),
+            agents: http_setup::agents(&configuration),
             reload,
             origins: Origins { listen: address, public_url: settings.public_url.clone() },
             approvers,
@@ -104,13 +104,13 @@ impl Running {
         &self.engine
     }
 
-    pub(in crate::cli) async fn until_told_to_stop(mut self) -> Outcome {
+    pub(in crate::cli) async fn run_until_stopped(mut self) -> CommandResult {
         loop {
             tokio::select! {
-                told = self.signals.next() => match told {
-                    Told::Stop => break,
+                action = self.signals.next() => match action {
+                    SignalAction::Stop => break,
                     // What is wrong stands in the log.
-                    Told::Reload => drop(self.server.reload().await),
+                    SignalAction::Reload => drop(self.server.reload().await),
                 },
                 _ = &mut self.serving => return Err(Problem::new(
                     "SERVER_STOPPED",
@@ -124,25 +124,26 @@ impl Running {
         // Whoever reads the log may rely on it: nothing new is taken in from here on.
         server.drain();
         tracing::info!(drain_ms = drain.as_millis() as u64, "told to stop; running calls may finish");
-        let parting = async {
+        let shutdown = async {
             let began = Instant::now();
             // The engine still runs, so that each of these requests is answered with what happened.
-            let _ = tokio::time::timeout(drain.max(ANSWERING), server.wait_until_answered()).await;
+            let _ =
+                tokio::time::timeout(drain.max(IN_FLIGHT_TIMEOUT_MIN), server.wait_until_answered()).await;
             engine.drain(drain.saturating_sub(began.elapsed())).await;
             server.stop();
             // It panicked or it ended: either way nobody is answered any more.
             let _ = (&mut serving).await;
         };
         tokio::select! {
-            () = parting => {}
-            () = signals.stop() => {
+            () = shutdown => {}
+            () = signals.wait_for_stop() => {
                 tracing::warn!("told to stop again; what runs is left as after a crash");
                 log.flush();
                 exit(1);
             }
         }
         tracing::info!("stopped");
-        Ok(Done::Well)
+        Ok(CommandStatus::Success)
     }
 }
 

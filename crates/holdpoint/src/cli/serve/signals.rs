@@ -12,7 +12,7 @@ pub(super) struct Signals {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Told {
+pub(super) enum SignalAction {
     /// SIGTERM or Ctrl-C.
     Stop,
     /// SIGHUP.
@@ -21,29 +21,29 @@ pub(super) enum Told {
 
 impl Signals {
     pub(super) fn listen() -> Result<Self, Problem> {
-        let heard = || -> std::io::Result<Self> {
+        let register = || -> std::io::Result<Self> {
             Ok(Self {
                 terminate: signal(SignalKind::terminate())?,
                 interrupt: signal(SignalKind::interrupt())?,
                 hang_up: signal(SignalKind::hangup())?,
             })
         };
-        heard().map_err(|why| {
+        register().map_err(|why| {
             let cause = format!("signals cannot be listened to: {why}");
             Problem::new("NO_SIGNALS", cause, "See which limits this process has.", Exit::Other)
         })
     }
 
-    pub(super) async fn next(&mut self) -> Told {
+    pub(super) async fn next(&mut self) -> SignalAction {
         tokio::select! {
             biased;
-            _ = self.terminate.recv() => Told::Stop,
-            _ = self.interrupt.recv() => Told::Stop,
-            _ = self.hang_up.recv() => Told::Reload,
+            _ = self.terminate.recv() => SignalAction::Stop,
+            _ = self.interrupt.recv() => SignalAction::Stop,
+            _ = self.hang_up.recv() => SignalAction::Reload,
         }
     }
 
-    pub(super) async fn stop(&mut self) {
-        while self.next().await != Told::Stop {}
+    pub(super) async fn wait_for_stop(&mut self) {
+        while self.next().await != SignalAction::Stop {}
     }
 }

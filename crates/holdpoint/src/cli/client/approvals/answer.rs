@@ -3,8 +3,8 @@
 use clap::Args;
 use serde_json::json;
 
-use super::{decide, json_of};
-use crate::cli::Outcome;
+use super::{decide, parse_json_option};
+use crate::cli::CommandResult;
 use crate::cli::client::connection::Connection;
 
 /// Answer a question of a tool, or settle a call in doubt
@@ -16,12 +16,12 @@ pub(super) struct Answer {
     /// The id of the approval
     id: String,
     #[command(flatten)]
-    said: Said,
+    value: AnswerValue,
 }
 
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
-struct Said {
+struct AnswerValue {
     /// The answer, a text in quotation marks: '"blue"'
     #[arg(long, value_name = "JSON|@FILE")]
     result: Option<String>,
@@ -31,9 +31,9 @@ struct Said {
 }
 
 impl Answer {
-    pub(super) async fn run(&self, connection: &Connection, json: bool) -> Outcome {
-        let body = match (&self.said.result, &self.said.choice) {
-            (Some(result), _) => json!({"result": json_of("--result", result)?}),
+    pub(super) async fn run(&self, connection: &Connection, json: bool) -> CommandResult {
+        let body = match (&self.value.result, &self.value.choice) {
+            (Some(result), _) => json!({"result": parse_json_option("--result", result)?}),
             (None, choice) => json!({"choice": choice}),
         };
         decide(connection, &self.id, "answer", &body, json).await

@@ -6,14 +6,14 @@ use std::io::{self, BufRead, IsTerminal};
 use clap::Args;
 use serde_json::{Map, Value};
 
-use super::{decide, json_of};
-use crate::cli::client::connection::{Connection, encoded};
-use crate::cli::client::plain::{lines, plain, pretty, warning_lines};
-use crate::cli::client::refusal::Refusal;
+use super::{decide, parse_json_option};
+use crate::cli::client::api_error::ApiError;
+use crate::cli::client::connection::{Connection, percent_encoded};
+use crate::cli::client::terminal_text::{escaped, lines, pretty, warning_lines};
 use crate::cli::client::wire::{Approval, read};
-use crate::cli::output::say;
+use crate::cli::output::print_stderr;
 use crate::cli::problem::{Exit, Problem};
-use crate::cli::{Done, Outcome};
+use crate::cli::{CommandResult, CommandStatus};
 
 /// Approve a held call: it runs, once
 ///
@@ -43,7 +43,7 @@ pub(super) struct Approve {
 
 impl Approve {
     /// Without a terminal no question can be shown and answered, so the command line has to say what is approved.
-    pub(super) fn refuse_unasked(&self) -> Result<(), Problem> {
+    pub(super) fn require_flags_without_terminal(&self) -> Result<(), Problem> {
         let is_interactive = io::stdin().is_terminal() && io::stderr().is_terminal();
         let missing = self.missing_flags(is_interactive);
         if missing.is_empty() {
@@ -66,17 +66,18 @@ impl Approve {
         missing.map(|(flag, _)| flag).collect()
     }
 
-    pub(super) async fn run(&self, connection: &Connection, json: bool) -> Outcome {
-        let edited = self.arguments.as_deref().map(|text| json_of("--arguments", text)).transpose()?;
+    pub(super) async fn run(&self, connection: &Connection, json: bool) -> CommandResult {
+        let edited =
+            self.arguments.as_deref().map(|text| parse_json_option("--arguments", text)).transpose()?;
         let mut digest = self.expect_digest.clone();
         if !self.yes {
-            let path = format!("/v1/approvals/{}", encoded(&self.id));
+            let path = format!("/v1/approvals/{}", percent_encoded(&self.id));
             let held: Approval = read(connection, &connection.get(&path).await?)?;
             can_be_approved(&held)?;
             let question = question(&held, edited.as_ref(), self.apply_to_future);
-            if !agrees(&question, forget_typed, &mut io::stdin().lock(), &mut io::stderr().lock()) {
-                say("Nothing was decided.");
-                return Ok(Done::Found);
+            if !confirm(&question, discard_typed_input, &mut io::stdin().lock(), &mut io::stderr().lock()) {
+                print_stderr("Nothing was decided.");
+                return Ok(CommandStatus::Failure);
             }
             // What somebody else edits meanwhile is not what was shown.
             digest = digest.or(held.arguments_digest);
@@ -101,27 +102,27 @@ impl Approve {
 
 /// Nobody is asked what counts for nothing.
 fn can_be_approved(held: &Approval) -> Result<(), Problem> {
-    let id = plain(&held.id);
+    let id = escaped(&held.id);
     if held.kind != "approval" {
         let message =
-            format!("{id} is of the kind {}: answer it with holdpoint approvals answer", plain(&held.kind));
-        return Err(Problem::Refused(Refusal::foreseen("WRONG_KIND", message)));
+            format!("{id} is of the kind {}: answer it with holdpoint approvals answer", escaped(&held.kind));
+        return Err(Problem::Api(ApiError::predicted("WRONG_KIND", message)));
     }
     if held.status != "pending" {
-        let by = held.decided_by.as_deref().map(plain).unwrap_or_default();
-        let message = format!("{id} is {} by {by} already; nothing was changed", plain(&held.status));
-        return Err(Problem::Refused(Refusal::foreseen("APPROVAL_NOT_PENDING", message)));
+        let by = held.decided_by.as_deref().map(escaped).unwrap_or_default();
+        let message = format!("{id} is {} by {by} already; nothing was changed", escaped(&held.status));
+        return Err(Problem::Api(ApiError::predicted("APPROVAL_NOT_PENDING", message)));
     }
     Ok(())
 }
 
 /// All of what would run, whatever its length.
 fn question(held: &Approval, edited: Option<&Value>, future: bool) -> String {
-    let mut text = format!("{} wants to call {}\n", plain(&held.agent), plain(&held.tool));
+    let mut text = format!("{} wants to call {}\n", escaped(&held.agent), escaped(&held.tool));
     if !held.tool_description.is_empty() {
         let _ = writeln!(text, "  {}", lines(&held.tool_description, "  | "));
     }
-    let _ = writeln!(text, "  run {}, thread {}", plain(&held.run_id), plain(&held.thread_id));
+    let _ = writeln!(text, "  run {}, thread {}", escaped(&held.run_id), escaped(&held.thread_id));
     let _ = writeln!(text, "  {}", pretty(&held.arguments, "  "));
     text.push_str(&warning_lines(&held.shown_texts(), "  "));
     if let Some(edited) = edited {
@@ -139,15 +140,15 @@ fn question(held: &Approval, edited: Option<&Value>, future: bool) -> String {
 const PROMPT: &str = "Approve? [y/N] ";
 
 /// Only a plain yes is one; nothing, and the end of the input, are not.
-fn agrees(
+fn confirm(
     question: &str,
-    forget_typed: impl FnOnce() -> io::Result<()>,
+    discard_typed_input: impl FnOnce() -> io::Result<()>,
     input: &mut impl BufRead,
     output: &mut impl io::Write,
 ) -> bool {
     let mut show = |text: &str| output.write_all(text.as_bytes()).and_then(|()| output.flush());
     // What could not be shown cannot be agreed to, and neither can what was not shown yet.
-    if show(question).and_then(|()| forget_typed()).and_then(|()| show(PROMPT)).is_err() {
+    if show(question).and_then(|()| discard_typed_input()).and_then(|()| show(PROMPT)).is_err() {
         return false;
     }
     let mut line = String::new();
@@ -159,13 +160,13 @@ fn agrees(
 
 /// A yes that was typed earlier was about something else.
 #[cfg(unix)]
-fn forget_typed() -> io::Result<()> {
+fn discard_typed_input() -> io::Result<()> {
     use rustix::termios::{QueueSelector, tcflush};
     Ok(tcflush(io::stdin(), QueueSelector::IFlush)?)
 }
 
 #[cfg(not(unix))]
-fn forget_typed() -> io::Result<()> {
+fn discard_typed_input() -> io::Result<()> {
     Ok(())
 }
 
@@ -219,7 +220,7 @@ mod tests {
         ] {
             let mut shown = Vec::new();
             assert_eq!(
-                agrees("It pays.\n", || Ok(()), &mut typed.as_bytes(), &mut shown),
+                confirm("It pays.\n", || Ok(()), &mut typed.as_bytes(), &mut shown),
                 expected,
                 "{typed:?}"
             );
@@ -228,16 +229,16 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_shown_is_not_approved() {
+    fn a_question_that_cannot_be_shown_is_not_approved() {
         let mut nowhere: &mut [u8] = &mut [];
-        assert!(!agrees("It pays.\n", || Ok(()), &mut "y\n".as_bytes(), &mut nowhere));
+        assert!(!confirm("It pays.\n", || Ok(()), &mut "y\n".as_bytes(), &mut nowhere));
     }
 
     #[test]
-    fn where_earlier_words_cannot_be_forgotten_nothing_is_approved() {
+    fn nothing_is_approved_if_typed_input_cannot_be_discarded() {
         let mut shown = Vec::new();
         let cannot = || Err(io::Error::other("no terminal"));
-        assert!(!agrees("It pays.\n", cannot, &mut "y\n".as_bytes(), &mut shown));
+        assert!(!confirm("It pays.\n", cannot, &mut "y\n".as_bytes(), &mut shown));
         assert_eq!(shown, b"It pays.\n");
     }
 

@@ -5,14 +5,14 @@ use std::fmt::Write;
 use clap::Args;
 use clap::builder::RangedU64ValueParser;
 
-use super::{asks_or_says, how_to_decide};
+use super::{how_to_decide, question_label};
 use crate::cli::client::connection::Connection;
-use crate::cli::client::listed::Listed;
-use crate::cli::client::plain::{compact, cut, lines, plain, warning_lines};
+use crate::cli::client::pagination::PagedItems;
+use crate::cli::client::terminal_text::{compact, cut, escaped, lines, warning_lines};
 use crate::cli::client::times;
 use crate::cli::client::wire::{Approval, read};
-use crate::cli::output::{print, print_raw, say};
-use crate::cli::{Done, Outcome};
+use crate::cli::output::{print, print_raw, print_stderr};
+use crate::cli::{CommandResult, CommandStatus};
 
 const LIMIT: usize = 100;
 /// Of arguments in a list. Whoever approves is shown all.
@@ -20,7 +20,7 @@ const ARGUMENTS_CHARS_MAX: usize = 2_000;
 
 /// List what waits for a person, the oldest first
 #[derive(Debug, Args)]
-pub(super) struct List {
+pub(super) struct ListApprovals {
     /// Those with this status
     #[arg(long, value_name = "STATUS", default_value = "pending",
         value_parser = ["pending", "approved", "rejected", "expired", "answered"])]
@@ -37,23 +37,23 @@ pub(super) struct List {
     limit: usize,
 }
 
-impl Default for List {
+impl Default for ListApprovals {
     fn default() -> Self {
         Self { status: "pending".to_owned(), run: None, thread: None, limit: LIMIT }
     }
 }
 
-impl List {
-    pub(super) async fn run(&self, connection: &Connection, json: bool) -> Outcome {
-        let asked = [
+impl ListApprovals {
+    pub(super) async fn run(&self, connection: &Connection, json: bool) -> CommandResult {
+        let filters = [
             ("status", Some(&self.status)),
             ("run_id", self.run.as_ref()),
             ("thread_id", self.thread.as_ref()),
         ];
-        let listed = Listed::read(connection, "/v1/approvals", &asked, self.limit).await?;
+        let listed = PagedItems::read(connection, "/v1/approvals", &filters, self.limit).await?;
         if json {
             print_raw(&listed.as_json("approvals"))?;
-            return Ok(Done::Well);
+            return Ok(CommandStatus::Success);
         }
         let now = times::now();
         let mut text = String::new();
@@ -61,27 +61,27 @@ impl List {
             text.push_str(&as_text(&read(connection, item.get())?, now));
         }
         if text.is_empty() {
-            say(&format!("Nothing is {}.", self.status));
-            return Ok(Done::Well);
+            print_stderr(&format!("Nothing is {}.", self.status));
+            return Ok(CommandStatus::Success);
         }
         print(&text)?;
         if listed.next_cursor.is_some() {
-            say(&format!("There are more; --limit shows more than {}.", self.limit));
+            print_stderr(&format!("There are more; --limit shows more than {}.", self.limit));
         }
-        Ok(Done::Well)
+        Ok(CommandStatus::Success)
     }
 }
 
 pub(super) fn as_text(approval: &Approval, now: i64) -> String {
-    let (id, kind, status) = (plain(&approval.id), plain(&approval.kind), plain(&approval.status));
+    let (id, kind, status) = (escaped(&approval.id), escaped(&approval.kind), escaped(&approval.status));
     // When it got this status: a decided one is as old as its decision.
     let since = approval.decided_at.as_ref().unwrap_or(&approval.created_at);
-    let mut text = format!("{id}  {kind}  {status}  {} ago\n", times::ago(since, now));
+    let mut text = format!("{id}  {kind}  {status}  {} ago\n", times::age(since, now));
     let arguments = cut(&compact(&approval.arguments), ARGUMENTS_CHARS_MAX);
-    let _ = writeln!(text, "  {} {arguments}", plain(&approval.tool));
+    let _ = writeln!(text, "  {} {arguments}", escaped(&approval.tool));
     text.push_str(&warning_lines(&approval.shown_texts(), "  "));
     if let Some(question) = &approval.question {
-        let _ = writeln!(text, "  {}: {}", asks_or_says(&approval.kind), lines(question, "  | "));
+        let _ = writeln!(text, "  {}: {}", question_label(&approval.kind), lines(question, "  | "));
     }
     if let Some(schema) = &approval.schema {
         let _ = writeln!(text, "  the answer has to fit {}", cut(&compact(schema), ARGUMENTS_CHARS_MAX));
@@ -89,20 +89,23 @@ pub(super) fn as_text(approval: &Approval, now: i64) -> String {
     if approval.kind == "in_doubt" {
         text.push_str("  It may or may not have taken effect.\n");
     }
-    let agents: Vec<String> = approval.path.iter().map(|step| plain(&step.agent)).collect();
-    let agents = if agents.is_empty() { plain(&approval.agent) } else { agents.join(" > ") };
-    let (run, thread, call) = (plain(&approval.run_id), plain(&approval.thread_id), plain(&approval.call_id));
+    let agents: Vec<String> = approval.path.iter().map(|step| escaped(&step.agent)).collect();
+    let agents = if agents.is_empty() { escaped(&approval.agent) } else { agents.join(" > ") };
+    let (run, thread, call) =
+        (escaped(&approval.run_id), escaped(&approval.thread_id), escaped(&approval.call_id));
     let _ = writeln!(text, "  agent {agents}, run {run}, thread {thread}, call {call}");
     if approval.status == "pending" {
         if let Some(at) = approval.expires_at.as_deref() {
-            let left = times::parsed(at).map(|at| times::span(at.saturating_sub(now))).unwrap_or_default();
-            let _ = writeln!(text, "  expires in {left}, at {}", plain(at));
+            let left = times::parse_ms(at)
+                .map(|at| times::short_duration(at.saturating_sub(now)))
+                .unwrap_or_default();
+            let _ = writeln!(text, "  expires in {left}, at {}", escaped(at));
         }
         text.push_str(&how_to_decide(&approval.kind, &approval.id, "  "));
     } else if let Some(by) = &approval.decided_by {
         let remark = approval.reason.as_ref().or(approval.note.as_ref());
-        let remark = remark.map(|text| format!(": {}", plain(text))).unwrap_or_default();
-        let _ = writeln!(text, "  by {}{remark}", plain(by));
+        let remark = remark.map(|text| format!(": {}", escaped(text))).unwrap_or_default();
+        let _ = writeln!(text, "  by {}{remark}", escaped(by));
     }
     text.push('\n');
     text

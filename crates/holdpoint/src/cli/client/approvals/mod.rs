@@ -10,13 +10,13 @@ use clap::{Args, Subcommand};
 use serde_json::Value;
 
 use super::address::{ENVIRONMENT, Purpose, ServerAddress};
-use super::connection::{Connection, encoded};
-use super::plain::{compact, plain};
+use super::connection::{Connection, percent_encoded};
+use super::terminal_text::{compact, escaped};
 use super::wire::{Approval, read};
 use crate::cli::database::runtime;
 use crate::cli::output::{print, print_raw};
 use crate::cli::problem::{Exit, Problem};
-use crate::cli::{Done, Everywhere, Outcome};
+use crate::cli::{CommandResult, CommandStatus, GlobalArgs};
 
 /// See what waits for a person, approve it, reject it, answer it
 ///
@@ -27,13 +27,13 @@ pub(in crate::cli) struct Approvals {
     #[command(flatten)]
     server: ServerAddress,
     #[command(subcommand)]
-    wish: Option<Wish>,
+    command: Option<ApprovalsCommand>,
 }
 
 #[derive(Debug, Subcommand)]
-enum Wish {
-    List(list::List),
-    Show(show::Show),
+enum ApprovalsCommand {
+    List(list::ListApprovals),
+    Show(show::ShowApproval),
     Approve(approve::Approve),
     Reject(reject::Reject),
     Answer(answer::Answer),
@@ -41,27 +41,29 @@ enum Wish {
 
 impl Approvals {
     const fn purpose(&self) -> Purpose {
-        match self.wish {
-            Some(Wish::List(_) | Wish::Show(_)) | None => Purpose::Look,
-            Some(Wish::Approve(_) | Wish::Reject(_) | Wish::Answer(_)) => Purpose::Decide,
+        match self.command {
+            Some(ApprovalsCommand::List(_) | ApprovalsCommand::Show(_)) | None => Purpose::General,
+            Some(
+                ApprovalsCommand::Approve(_) | ApprovalsCommand::Reject(_) | ApprovalsCommand::Answer(_),
+            ) => Purpose::Decide,
         }
     }
 
-    pub(in crate::cli) fn run(&self, everywhere: &Everywhere) -> Outcome {
+    pub(in crate::cli) fn run(&self, global: &GlobalArgs) -> CommandResult {
         // Whoever cannot be asked is told so before a server is.
-        if let Some(Wish::Approve(approve)) = &self.wish {
-            approve.refuse_unasked()?;
+        if let Some(ApprovalsCommand::Approve(approve)) = &self.command {
+            approve.require_flags_without_terminal()?;
         }
-        let connection = self.server.connect(everywhere, self.purpose())?;
-        let json = everywhere.json;
+        let connection = self.server.connect(global, self.purpose())?;
+        let json = global.json;
         runtime()?.block_on(async {
-            match &self.wish {
-                Some(Wish::List(list)) => list.run(&connection, json).await,
-                Some(Wish::Show(show)) => show.run(&connection, json).await,
-                Some(Wish::Approve(approve)) => approve.run(&connection, json).await,
-                Some(Wish::Reject(reject)) => reject.run(&connection, json).await,
-                Some(Wish::Answer(answer)) => answer.run(&connection, json).await,
-                None => list::List::default().run(&connection, json).await,
+            match &self.command {
+                Some(ApprovalsCommand::List(list)) => list.run(&connection, json).await,
+                Some(ApprovalsCommand::Show(show)) => show.run(&connection, json).await,
+                Some(ApprovalsCommand::Approve(approve)) => approve.run(&connection, json).await,
+                Some(ApprovalsCommand::Reject(reject)) => reject.run(&connection, json).await,
+                Some(ApprovalsCommand::Answer(answer)) => answer.run(&connection, json).await,
+                None => list::ListApprovals::default().run(&connection, json).await,
             }
         })
     }
@@ -69,7 +71,7 @@ impl Approvals {
 
 /// The commands that settle what is held, one in a line.
 pub(super) fn how_to_decide(kind: &str, id: &str, margin: &str) -> String {
-    let id = plain(id);
+    let id = escaped(id);
     let commands: &[&str] = match kind {
         "approval" => &["approve ID", "reject ID --reason TEXT"],
         "question" => &["answer ID --result JSON"],
@@ -81,36 +83,36 @@ pub(super) fn how_to_decide(kind: &str, id: &str, margin: &str) -> String {
 }
 
 /// What a question is to the kind of what is held: a call in doubt asks nothing, and says why.
-pub(super) fn asks_or_says(kind: &str) -> &'static str {
+pub(super) fn question_label(kind: &str) -> &'static str {
     if kind == "in_doubt" { "why" } else { "asks" }
 }
 
 /// Says it, and shows what came of it.
-async fn decide(connection: &Connection, id: &str, verb: &str, body: &Value, json: bool) -> Outcome {
-    let path = format!("/v1/approvals/{}/{verb}", encoded(id));
+async fn decide(connection: &Connection, id: &str, verb: &str, body: &Value, json: bool) -> CommandResult {
+    let path = format!("/v1/approvals/{}/{verb}", percent_encoded(id));
     let text = connection.post_decision(&path, body).await?;
     let approval: Approval = read(connection, &text)?;
     if json {
         print_raw(&text)?;
     } else {
-        print(&format!("{}\n", decided(&approval)))?;
+        print(&format!("{}\n", decision_line(&approval)))?;
     }
-    Ok(Done::Well)
+    Ok(CommandStatus::Success)
 }
 
-fn decided(approval: &Approval) -> String {
-    let by = approval.decided_by.as_deref().map(plain).unwrap_or_default();
-    let (id, status, tool) = (plain(&approval.id), plain(&approval.status), plain(&approval.tool));
+fn decision_line(approval: &Approval) -> String {
+    let by = approval.decided_by.as_deref().map(escaped).unwrap_or_default();
+    let (id, status, tool) = (escaped(&approval.id), escaped(&approval.status), escaped(&approval.tool));
     let arguments = compact(&approval.arguments);
     let mut text = format!("{id}: {status} by {by}: {tool} {arguments}");
     for remark in [&approval.reason, &approval.note].into_iter().flatten() {
-        text.push_str(&format!("; {}", plain(remark)));
+        text.push_str(&format!("; {}", escaped(remark)));
     }
     text
 }
 
 /// JSON as somebody typed it, or `@FILE`.
-fn json_of(option: &str, text: &str) -> Result<Value, Problem> {
+fn parse_json_option(option: &str, text: &str) -> Result<Value, Problem> {
     let wrong = |cause: String, next: &str| Problem::new("BAD_JSON", cause, next, Exit::Configuration);
     let text = match text.strip_prefix('@') {
         None => text.to_owned(),
@@ -125,9 +127,9 @@ fn json_of(option: &str, text: &str) -> Result<Value, Problem> {
 
 #[test]
 fn json_is_typed_or_read_from_a_file() {
-    assert_eq!(json_of("--result", " {\"a\": [1]} ").expect("JSON"), serde_json::json!({"a": [1]}));
+    assert_eq!(parse_json_option("--result", " {\"a\": [1]} ").expect("JSON"), serde_json::json!({"a": [1]}));
     for bad in ["blue", "", "{\"a\":1} x", "@no/such/file"] {
-        let problem = json_of("--result", bad).expect_err(bad).to_string();
+        let problem = parse_json_option("--result", bad).expect_err(bad).to_string();
         assert!(problem.starts_with("BAD_JSON: --result"), "{problem}");
     }
 }

@@ -4,7 +4,7 @@ use clap::Args;
 use serde_json::{Map, Value};
 
 use super::decide;
-use crate::cli::Outcome;
+use crate::cli::CommandResult;
 use crate::cli::client::connection::Connection;
 
 /// Reject a held call: it does not run
@@ -21,7 +21,7 @@ pub(super) struct Reject {
 }
 
 impl Reject {
-    pub(super) async fn run(&self, connection: &Connection, json: bool) -> Outcome {
+    pub(super) async fn run(&self, connection: &Connection, json: bool) -> CommandResult {
         let mut body = Map::new();
         for (name, value) in [("reason", &self.reason), ("then", &self.then)] {
             if let Some(value) = value {

@@ -3,11 +3,11 @@
 use clap::Args;
 use serde_json::json;
 
-use crate::cli::client::connection::{Connection, encoded};
-use crate::cli::client::plain::plain;
+use crate::cli::client::connection::{Connection, percent_encoded};
+use crate::cli::client::terminal_text::escaped;
 use crate::cli::client::wire::{Run, read};
 use crate::cli::output::{print, print_raw};
-use crate::cli::{Done, Outcome};
+use crate::cli::{CommandResult, CommandStatus};
 
 /// Interrupt a run
 ///
@@ -20,15 +20,15 @@ pub(super) struct Interrupt {
 }
 
 impl Interrupt {
-    pub(super) async fn run(&self, connection: &Connection, json: bool) -> Outcome {
-        let path = format!("/v1/runs/{}/interrupt", encoded(&self.run));
+    pub(super) async fn run(&self, connection: &Connection, json: bool) -> CommandResult {
+        let path = format!("/v1/runs/{}/interrupt", percent_encoded(&self.run));
         let text = connection.post(&path, &json!({})).await?;
         let run: Run = read(connection, &text)?;
         if json {
             print_raw(&text)?;
         } else {
-            print(&format!("{}: {}\n", plain(&run.id), plain(&run.status)))?;
+            print(&format!("{}: {}\n", escaped(&run.id), escaped(&run.status)))?;
         }
-        Ok(Done::Well)
+        Ok(CommandStatus::Success)
     }
 }

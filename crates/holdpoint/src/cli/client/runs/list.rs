@@ -4,19 +4,19 @@ use clap::Args;
 use clap::builder::RangedU64ValueParser;
 
 use crate::cli::client::connection::Connection;
-use crate::cli::client::listed::Listed;
-use crate::cli::client::plain::plain;
-use crate::cli::client::story::waits_for;
+use crate::cli::client::event_formatter::describe_wait;
+use crate::cli::client::pagination::PagedItems;
+use crate::cli::client::terminal_text::escaped;
 use crate::cli::client::times;
 use crate::cli::client::wire::{Run, read};
-use crate::cli::output::{print, print_raw, say};
-use crate::cli::{Done, Outcome};
+use crate::cli::output::{print, print_raw, print_stderr};
+use crate::cli::{CommandResult, CommandStatus};
 
 const LIMIT: usize = 100;
 
 /// List runs, the newest first
 #[derive(Debug, Args)]
-pub(super) struct List {
+pub(super) struct ListRuns {
     /// Only runs with this status
     #[arg(long, value_name = "STATUS", value_parser = [
         "queued", "running", "waiting_approval", "waiting_tool", "interrupting", "completed", "failed", "interrupted",
@@ -34,35 +34,35 @@ pub(super) struct List {
     limit: usize,
 }
 
-impl Default for List {
+impl Default for ListRuns {
     fn default() -> Self {
         Self { status: None, thread: None, agent: None, limit: LIMIT }
     }
 }
 
-impl List {
-    pub(super) async fn run(&self, connection: &Connection, json: bool) -> Outcome {
-        let asked = [
+impl ListRuns {
+    pub(super) async fn run(&self, connection: &Connection, json: bool) -> CommandResult {
+        let filters = [
             ("status", self.status.as_ref()),
             ("thread_id", self.thread.as_ref()),
             ("agent", self.agent.as_ref()),
         ];
-        let listed = Listed::read(connection, "/v1/runs", &asked, self.limit).await?;
+        let listed = PagedItems::read(connection, "/v1/runs", &filters, self.limit).await?;
         if json {
             print_raw(&listed.as_json("runs"))?;
-            return Ok(Done::Well);
+            return Ok(CommandStatus::Success);
         }
         let runs = listed.items.iter().map(|item| read(connection, item.get()));
         let runs: Vec<Run> = runs.collect::<Result<_, _>>()?;
         if runs.is_empty() {
-            say("There are no such runs.");
-            return Ok(Done::Well);
+            print_stderr("There are no such runs.");
+            return Ok(CommandStatus::Success);
         }
         print(&table(&runs, times::now()))?;
         if listed.next_cursor.is_some() {
-            say(&format!("There are more; --limit shows more than {}.", self.limit));
+            print_stderr(&format!("There are more; --limit shows more than {}.", self.limit));
         }
-        Ok(Done::Well)
+        Ok(CommandStatus::Success)
     }
 }
 
@@ -87,23 +87,24 @@ fn row(run: &Run, now: i64) -> [String; 7] {
     let waits = match run.pending.as_slice() {
         [] => String::new(),
         [first, others @ ..] => {
-            let first = waits_for(plain(&first.kind), plain(&first.tool), first.approval_id.as_deref());
+            let first =
+                describe_wait(escaped(&first.kind), escaped(&first.tool), first.approval_id.as_deref());
             if others.is_empty() { first } else { format!("{first}, and {} more", others.len()) }
         }
     };
     [
-        plain(&run.id),
-        plain(&run.status),
-        plain(&run.agent),
-        plain(&run.thread_id),
+        escaped(&run.id),
+        escaped(&run.status),
+        escaped(&run.agent),
+        escaped(&run.thread_id),
         run.step.to_string(),
-        times::ago(&run.created_at, now),
+        times::age(&run.created_at, now),
         waits,
     ]
 }
 
 #[test]
-fn a_table_is_as_wide_as_what_stands_in_it() {
+fn table_columns_are_as_wide_as_their_widest_cell() {
     let run = |id: &str, pending: &str| -> Run {
         let text = format!(
             r#"{{"id":"{id}","thread_id":"t","agent":"clerk","status":"waiting_approval","step":1,"pending":{pending},

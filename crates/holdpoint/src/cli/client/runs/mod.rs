@@ -9,7 +9,7 @@ use clap::{Args, Subcommand};
 
 use super::address::{ENVIRONMENT, Purpose, ServerAddress};
 use crate::cli::database::runtime;
-use crate::cli::{Everywhere, Outcome};
+use crate::cli::{CommandResult, GlobalArgs};
 
 /// Look at the runs of a server, follow one, interrupt one
 ///
@@ -20,28 +20,28 @@ pub(in crate::cli) struct Runs {
     #[command(flatten)]
     server: ServerAddress,
     #[command(subcommand)]
-    wish: Option<Wish>,
+    command: Option<RunsCommand>,
 }
 
 #[derive(Debug, Subcommand)]
-enum Wish {
-    List(list::List),
-    Show(show::Show),
+enum RunsCommand {
+    List(list::ListRuns),
+    Show(show::ShowRun),
     Watch(watch::Watch),
     Interrupt(interrupt::Interrupt),
 }
 
 impl Runs {
-    pub(in crate::cli) fn run(&self, everywhere: &Everywhere) -> Outcome {
-        let connection = self.server.connect(everywhere, Purpose::Look)?;
-        let json = everywhere.json;
+    pub(in crate::cli) fn run(&self, global: &GlobalArgs) -> CommandResult {
+        let connection = self.server.connect(global, Purpose::General)?;
+        let json = global.json;
         runtime()?.block_on(async {
-            match &self.wish {
-                Some(Wish::List(list)) => list.run(&connection, json).await,
-                Some(Wish::Show(show)) => show.run(&connection, json).await,
-                Some(Wish::Watch(watch)) => watch.run(&connection, json).await,
-                Some(Wish::Interrupt(interrupt)) => interrupt.run(&connection, json).await,
-                None => list::List::default().run(&connection, json).await,
+            match &self.command {
+                Some(RunsCommand::List(list)) => list.run(&connection, json).await,
+                Some(RunsCommand::Show(show)) => show.run(&connection, json).await,
+                Some(RunsCommand::Watch(watch)) => watch.run(&connection, json).await,
+                Some(RunsCommand::Interrupt(interrupt)) => interrupt.run(&connection, json).await,
+                None => list::ListRuns::default().run(&connection, json).await,
             }
         })
     }

@@ -5,20 +5,20 @@ use std::time::Duration;
 use clap::Args;
 use tokio::time::{Instant, sleep};
 
-use crate::cli::client::connection::{Connection, Failed, encoded};
-use crate::cli::client::frames::{Frames, Over};
-use crate::cli::client::live::Live;
+use crate::cli::client::connection::{Connection, RequestError, percent_encoded};
+use crate::cli::client::live_text::LiveText;
+use crate::cli::client::sse::{SseStream, StreamEnd};
 use crate::cli::client::times;
 use crate::cli::client::wire::{Event, Run, read};
-use crate::cli::output::{print_raw, say, tell};
+use crate::cli::output::{print_raw, print_stderr, write_stdout};
 use crate::cli::problem::Problem;
-use crate::cli::{Done, Outcome};
+use crate::cli::{CommandResult, CommandStatus};
 
 /// Between two tries, at first and at most.
 const PAUSE_FIRST: Duration = Duration::from_millis(250);
 const PAUSE_MAX: Duration = Duration::from_secs(8);
 /// A server that has been away for so long is not waited for any longer.
-const AWAY_MAX: Duration = Duration::from_secs(300);
+const RECONNECT_MAX: Duration = Duration::from_secs(300);
 
 /// Follow a run until it ends
 ///
@@ -35,10 +35,10 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    pub(super) async fn run(&self, connection: &Connection, json: bool) -> Outcome {
-        let path = format!("/v1/runs/{}", encoded(&self.run));
+    pub(super) async fn run(&self, connection: &Connection, json: bool) -> CommandResult {
+        let path = format!("/v1/runs/{}", percent_encoded(&self.run));
         let run: Run = read(connection, &connection.get(&path).await?)?;
-        let live = (!json).then(|| Live::beginning(times::parsed(&run.created_at)));
+        let live = (!json).then(|| LiveText::starting_at(times::parse_ms(&run.created_at)));
         let mut watcher = Watcher { seen: self.after, live };
         let events = format!("{path}/events");
         let mut pause = PAUSE_FIRST;
@@ -48,25 +48,28 @@ impl Watch {
                 // Nothing is left of a run that has ended.
                 Ok(None) => {
                     let run: Run = read(connection, &connection.get(&path).await?)?;
-                    return Ok(done(&run.status));
+                    return Ok(command_status(&run.status));
                 }
                 Ok(Some(frames)) => {
                     reached_at = Instant::now();
                     let before = watcher.seen;
-                    if let Some(done) = watcher.listen(connection, frames).await? {
+                    if let Some(done) = watcher.follow(connection, frames).await? {
                         return Ok(done);
                     }
                     if watcher.seen > before {
                         pause = PAUSE_FIRST;
                     }
                     watcher.end_line()?;
-                    say(&format!("The connection broke off behind event {}; trying again.", watcher.seen));
+                    print_stderr(&format!(
+                        "The connection broke off behind event {}; trying again.",
+                        watcher.seen
+                    ));
                 }
                 Err(failed) => {
-                    if !failed.may_pass() || reached_at.elapsed() > AWAY_MAX {
+                    if !failed.is_retryable() || reached_at.elapsed() > RECONNECT_MAX {
                         return Err(failed.into());
                     }
-                    say(&format!("{}; trying again in {pause:?}.", in_short(failed)));
+                    print_stderr(&format!("{}; trying again in {pause:?}.", first_line(failed)));
                 }
             }
             sleep(pause).await;
@@ -75,30 +78,34 @@ impl Watch {
     }
 }
 
-fn in_short(failed: Failed) -> String {
+fn first_line(failed: RequestError) -> String {
     let text = Problem::from(failed).to_string();
     text.lines().next().unwrap_or_default().to_owned()
 }
 
-fn done(status: &str) -> Done {
-    if status == "completed" { Done::Well } else { Done::Found }
+fn command_status(status: &str) -> CommandStatus {
+    if status == "completed" { CommandStatus::Success } else { CommandStatus::Failure }
 }
 
 /// What was heard of a run so far, over all connections.
 struct Watcher {
     seen: u64,
     /// None where the frames themselves are wanted.
-    live: Option<Live>,
+    live: Option<LiveText>,
 }
 
 impl Watcher {
     /// Until the run ends, or this connection does; nobody who listens is an end too.
-    async fn listen(&mut self, connection: &Connection, mut frames: Frames) -> Result<Option<Done>, Problem> {
+    async fn follow(
+        &mut self,
+        connection: &Connection,
+        mut frames: SseStream,
+    ) -> Result<Option<CommandStatus>, Problem> {
         loop {
             let data = match frames.next().await {
                 Ok(data) => data,
-                Err(Over::Closed | Over::Broken) => return Ok(None),
-                Err(Over::Unreadable) => return Err(connection.not_holdpoint("")),
+                Err(StreamEnd::Closed | StreamEnd::Broken) => return Ok(None),
+                Err(StreamEnd::Unreadable) => return Err(connection.not_holdpoint("")),
             };
             let event: Event = read(connection, &data)?;
             if let Some(seq) = event.seq {
@@ -108,21 +115,21 @@ impl Watcher {
                 }
                 self.seen = seq;
             }
-            let is_heard = match &mut self.live {
-                Some(live) => tell(&live.hear(&event))?,
+            let is_read = match &mut self.live {
+                Some(live) => write_stdout(&live.process(&event))?,
                 None => print_raw(&data)?,
             };
-            if let Some(status) = event.end() {
-                return Ok(Some(done(status)));
+            if let Some(status) = event.final_status() {
+                return Ok(Some(command_status(status)));
             }
-            if !is_heard {
-                return Ok(Some(Done::Found));
+            if !is_read {
+                return Ok(Some(CommandStatus::Failure));
             }
         }
     }
 
     fn end_line(&mut self) -> Result<(), Problem> {
-        let end = self.live.as_mut().map_or("", Live::end_of_line);
-        tell(end).map(|_| ())
+        let end = self.live.as_mut().map_or("", LiveText::finish_line);
+        write_stdout(end).map(|_| ())
     }
 }

@@ -9,15 +9,15 @@ use serde_json::Value;
 use crate::cli::config::{self, Configuration};
 
 pub(super) fn agents(configuration: &Configuration) -> Vec<AgentShown> {
-    configuration.agents.iter().map(|agent| shown(agent, configuration)).collect()
+    configuration.agents.iter().map(|agent| agent_view(agent, configuration)).collect()
 }
 
-fn shown(agent: &Agent, configuration: &Configuration) -> AgentShown {
+fn agent_view(agent: &Agent, configuration: &Configuration) -> AgentShown {
     AgentShown {
         name: agent.name.to_string(),
         model: agent.model_name.clone(),
         instructions: agent.instructions.clone(),
-        tools: agent.tools.iter().map(|tool| tool_shown(tool.definition(), configuration)).collect(),
+        tools: agent.tools.iter().map(|tool| tool_view(tool.definition(), configuration)).collect(),
         policy: serde_json::to_value(agent.policy).unwrap_or_default(),
         tenants: match configuration.tenants.get(&agent.name) {
             Some(tenants) => AgentTenants::Only(tenants.clone()),
@@ -26,19 +26,19 @@ fn shown(agent: &Agent, configuration: &Configuration) -> AgentShown {
     }
 }
 
-fn tool_shown(tool: &ToolDefinition, configuration: &Configuration) -> ToolShown {
+fn tool_view(tool: &ToolDefinition, configuration: &Configuration) -> ToolShown {
     ToolShown {
         name: tool.name.to_string(),
-        kind: configuration.kinds.get(&tool.name).map_or("unknown", |kind| kind.as_str()).to_owned(),
+        kind: configuration.tool_kinds.get(&tool.name).map_or("unknown", |kind| kind.as_str()).to_owned(),
         description: tool.description.clone(),
         parameters: Value::clone(&tool.parameters),
-        effect: word(&tool.effect),
-        approval: word(&tool.approval),
+        effect: serialized_name(&tool.effect),
+        approval: serialized_name(&tool.approval),
     }
 }
 
 /// Of a few words, the one that stands for this in the file.
-fn word(value: &impl Serialize) -> String {
+fn serialized_name(value: &impl Serialize) -> String {
     match serde_json::to_value(value) {
         Ok(Value::String(word)) => word,
         Ok(_) | Err(_) => String::new(),

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::connection::{Connection, encoded};
+use super::connection::{Connection, percent_encoded};
 use super::wire::read;
 use crate::cli::problem::Problem;
 
@@ -11,26 +11,26 @@ use crate::cli::problem::Problem;
 const PAGE_MAX: usize = 1_000;
 
 /// What was found, each as the server wrote it.
-pub(super) struct Listed {
+pub(super) struct PagedItems {
     pub(super) items: Vec<Box<RawValue>>,
     /// There are more.
     pub(super) next_cursor: Option<String>,
 }
 
 #[derive(Deserialize)]
-struct Page {
+struct ListPage {
     #[serde(rename = "runs", alias = "approvals")]
     items: Vec<Box<RawValue>>,
     #[serde(default)]
     next_cursor: Option<String>,
 }
 
-impl Listed {
+impl PagedItems {
     /// `path` without a query; what is asked for with nothing is left out.
     pub(super) async fn read(
         connection: &Connection,
         path: &str,
-        asked: &[(&str, Option<&String>)],
+        filters: &[(&str, Option<&String>)],
         limit: usize,
     ) -> Result<Self, Problem> {
         let mut listed = Self { items: Vec::new(), next_cursor: None };
@@ -38,12 +38,12 @@ impl Listed {
             let count = (limit - listed.items.len()).min(PAGE_MAX);
             let mut address = format!("{path}?limit={count}");
             let cursor = ("cursor", listed.next_cursor.as_ref());
-            for (name, value) in asked.iter().copied().chain([cursor]) {
+            for (name, value) in filters.iter().copied().chain([cursor]) {
                 if let Some(value) = value {
-                    address.push_str(&format!("&{name}={}", encoded(value)));
+                    address.push_str(&format!("&{name}={}", percent_encoded(value)));
                 }
             }
-            let page: Page = read(connection, &connection.get(&address).await?)?;
+            let page: ListPage = read(connection, &connection.get(&address).await?)?;
             let is_empty = page.items.is_empty();
             listed.items.extend(page.items.into_iter().take(count));
             listed.next_cursor = page.next_cursor;

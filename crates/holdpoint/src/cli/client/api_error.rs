@@ -5,47 +5,48 @@ use std::fmt;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::plain::plain;
+use super::terminal_text::escaped;
 
 /// In the server's own words: each of its codes has a page.
 #[derive(Debug)]
-pub(in crate::cli) struct Refusal {
+pub(in crate::cli) struct ApiError {
     code: String,
     message: String,
     details: Value,
     /// HOLDPOINT_TOKEN was sent, and the token of a server without `[auth]` would be sent without it.
-    kept_token_exists: bool,
+    token_file_exists: bool,
 }
 
 #[derive(Deserialize)]
-struct Body {
-    error: Shown,
+struct ErrorBody {
+    error: ErrorFields,
 }
 
 #[derive(Deserialize)]
-struct Shown {
+struct ErrorFields {
     code: String,
     message: String,
     #[serde(default)]
     details: Value,
 }
 
-impl Refusal {
-    /// None for a text that no server of ours sends. `hide` leaves out what nobody may read.
-    pub(super) fn read(body: &str, hide: &impl Fn(&str) -> String) -> Option<Self> {
-        let Body { error: Shown { code, message, mut details } } = serde_json::from_str(body).ok()?;
-        hide_in(&mut details, hide);
+impl ApiError {
+    /// None for a text that no server of ours sends. `mask` leaves out what nobody may read.
+    pub(super) fn read(body: &str, mask: &impl Fn(&str) -> String) -> Option<Self> {
+        let ErrorBody { error: ErrorFields { code, message, mut details } } =
+            serde_json::from_str(body).ok()?;
+        mask_in(&mut details, mask);
         let is_code = !code.is_empty() && code.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'_');
-        is_code.then(|| Self { code, message: plain(&hide(&message)), details, kept_token_exists: false })
+        is_code.then(|| Self { code, message: escaped(&mask(&message)), details, token_file_exists: false })
     }
 
     /// What the server would say, known before it is asked.
-    pub(super) fn foreseen(code: &str, message: String) -> Self {
-        Self { code: code.to_owned(), message, details: json!({}), kept_token_exists: false }
+    pub(super) fn predicted(code: &str, message: String) -> Self {
+        Self { code: code.to_owned(), message, details: json!({}), token_file_exists: false }
     }
 
-    pub(super) fn with_kept_token(self, exists: bool) -> Self {
-        Self { kept_token_exists: exists, ..self }
+    pub(super) fn with_token_file(self, exists: bool) -> Self {
+        Self { token_file_exists: exists, ..self }
     }
 
     pub(in crate::cli) fn as_json(&self) -> Value {
@@ -65,7 +66,7 @@ impl Refusal {
     fn next(&self) -> String {
         let page = self.page();
         match self.code.as_str() {
-            "UNAUTHORIZED" if self.kept_token_exists => format!(
+            "UNAUTHORIZED" if self.token_file_exists => format!(
                 "Set HOLDPOINT_TOKEN to a valid token, or unset it to use the token that the server on this machine keeps; see \
                  {page}."
             ),
@@ -77,16 +78,16 @@ impl Refusal {
     }
 }
 
-fn hide_in(value: &mut Value, hide: &impl Fn(&str) -> String) {
+fn mask_in(value: &mut Value, mask: &impl Fn(&str) -> String) {
     match value {
-        Value::String(text) => *text = hide(text),
-        Value::Array(items) => items.iter_mut().for_each(|item| hide_in(item, hide)),
-        Value::Object(fields) => fields.values_mut().for_each(|field| hide_in(field, hide)),
+        Value::String(text) => *text = mask(text),
+        Value::Array(items) => items.iter_mut().for_each(|item| mask_in(item, mask)),
+        Value::Object(fields) => fields.values_mut().for_each(|field| mask_in(field, mask)),
         Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for ApiError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}\n  next: {}", self.code, self.message, self.next())
     }
@@ -97,24 +98,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_has_the_servers_words_and_the_page_and_no_token() {
+    fn an_api_error_has_the_servers_message_and_page_and_no_token() {
         let body = r#"{"error":{"code":"RUN_NOT_FOUND","message":"no run\u001b[2J a\"b","more":1,
             "details":{"ids":["x","a\"b"]}}}"#;
-        let hide = |text: &str| text.replace("a\"b", "[token]");
-        let refusal = Refusal::read(body, &hide).expect("an error of ours");
+        let mask = |text: &str| text.replace("a\"b", "[token]");
+        let error = ApiError::read(body, &mask).expect("an error of ours");
         assert_eq!(
-            refusal.to_string(),
+            error.to_string(),
             "RUN_NOT_FOUND: no run\\u001b[2J [token]\n  next: See docs/errors/RUN_NOT_FOUND.md."
         );
-        assert_eq!(refusal.as_json()["details"], json!({"ids": ["x", "[token]"]}));
+        assert_eq!(error.as_json()["details"], json!({"ids": ["x", "[token]"]}));
     }
 
     #[test]
-    fn what_is_no_error_of_ours_is_none() {
+    fn a_body_that_is_no_holdpoint_error_is_not_parsed() {
         for other in
             ["", "<html>", "{}", r#"{"error":"no"}"#, r#"{"error":{"code":"../../x","message":"no"}}"#]
         {
-            assert!(Refusal::read(other, &str::to_owned).is_none(), "{other}");
+            assert!(ApiError::read(other, &str::to_owned).is_none(), "{other}");
         }
     }
 }

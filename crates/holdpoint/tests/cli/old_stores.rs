@@ -5,20 +5,20 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
-use crate::callee::CalledTool;
+use crate::fake_tool::CalledTool;
 use crate::postgres_server;
 use crate::program::Folder;
 use crate::server::{STUCK_AFTER, Server, call, write};
 
-const CONFIGURATION: &str = include_str!("earlier/1ae1317/holdpoint.toml");
-const SCRIPT: &str = include_str!("earlier/1ae1317/script.json");
-const DATABASE: &str = include_str!("earlier/1ae1317/store.sql");
+const CONFIGURATION: &str = include_str!("fixtures/1ae1317/holdpoint.toml");
+const SCRIPT: &str = include_str!("fixtures/1ae1317/script.json");
+const DATABASE: &str = include_str!("fixtures/1ae1317/store.sql");
 const SENT: &str = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 10\r\nconnection: close\r\n\r\n{\"sent\":1}";
 
 #[test]
 fn an_sqlite_file_written_by_commit_1ae1317_opens_and_its_runs_continue() {
     let folder = Folder::new();
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cli/earlier/1ae1317/store.db");
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cli/fixtures/1ae1317/store.db");
     std::fs::copy(file, folder.store()).expect("the fixture can be copied");
     continue_every_run(&folder, "sqlite:holdpoint.db");
 }

@@ -12,14 +12,14 @@ const SILENCE_MAX: Duration = Duration::from_secs(60);
 const FRAME_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// One stream, until it breaks off.
-pub(super) struct Frames {
+pub(super) struct SseStream {
     body: Incoming,
-    cutting: Cutting,
+    parser: SseParser,
 }
 
 /// Why nothing more comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Over {
+pub(super) enum StreamEnd {
     /// The server closed it.
     Closed,
     /// The connection broke, or was silent for too long.
@@ -28,23 +28,23 @@ pub(super) enum Over {
     Unreadable,
 }
 
-impl Frames {
-    pub(super) fn of(body: Incoming) -> Self {
-        Self { body, cutting: Cutting::default() }
+impl SseStream {
+    pub(super) fn new(body: Incoming) -> Self {
+        Self { body, parser: SseParser::default() }
     }
 
     /// The data of the next frame. A frame that is not whole when the stream ends is none.
-    pub(super) async fn next(&mut self) -> Result<String, Over> {
+    pub(super) async fn next(&mut self) -> Result<String, StreamEnd> {
         loop {
-            if let Some(data) = self.cutting.next()? {
+            if let Some(data) = self.parser.next()? {
                 return Ok(data);
             }
             match timeout(SILENCE_MAX, self.body.frame()).await {
                 Ok(Some(Ok(frame))) => {
-                    self.cutting.bytes.extend_from_slice(frame.data_ref().map_or(&[][..], |data| data));
+                    self.parser.bytes.extend_from_slice(frame.data_ref().map_or(&[][..], |data| data));
                 }
-                Ok(Some(Err(_))) | Err(_) => return Err(Over::Broken),
-                Ok(None) => return Err(Over::Closed),
+                Ok(Some(Err(_))) | Err(_) => return Err(StreamEnd::Broken),
+                Ok(None) => return Err(StreamEnd::Closed),
             }
         }
     }
@@ -52,15 +52,15 @@ impl Frames {
 
 /// Bytes that become frames.
 #[derive(Debug, Default)]
-struct Cutting {
+struct SseParser {
     bytes: Vec<u8>,
     /// Before it there is no end of a line.
     scanned: usize,
     data: Option<String>,
 }
 
-impl Cutting {
-    fn next(&mut self) -> Result<Option<String>, Over> {
+impl SseParser {
+    fn next(&mut self) -> Result<Option<String>, StreamEnd> {
         while let Some(line) = self.line()? {
             if line.is_empty() {
                 if let Some(data) = self.data.take() {
@@ -78,10 +78,10 @@ impl Cutting {
             }
         }
         let waiting = self.bytes.len() + self.data.as_ref().map_or(0, String::len);
-        if waiting > FRAME_BYTES_MAX { Err(Over::Unreadable) } else { Ok(None) }
+        if waiting > FRAME_BYTES_MAX { Err(StreamEnd::Unreadable) } else { Ok(None) }
     }
 
-    fn line(&mut self) -> Result<Option<String>, Over> {
+    fn line(&mut self) -> Result<Option<String>, StreamEnd> {
         let unread = self.bytes.get(self.scanned..).unwrap_or_default();
         let Some(length) = unread.iter().position(|byte| *byte == b'\n') else {
             self.scanned = self.bytes.len();
@@ -94,7 +94,7 @@ impl Cutting {
         if line.last() == Some(&b'\r') {
             line.pop();
         }
-        String::from_utf8(line).map(Some).map_err(|_| Over::Unreadable)
+        String::from_utf8(line).map(Some).map_err(|_| StreamEnd::Unreadable)
     }
 }
 
@@ -103,12 +103,12 @@ mod tests {
     use super::*;
 
     /// What is heard when the bytes arrive in pieces of this many.
-    fn heard(bytes: &[u8], piece: usize) -> Result<Vec<String>, Over> {
-        let mut cutting = Cutting::default();
+    fn parse_all(bytes: &[u8], piece: usize) -> Result<Vec<String>, StreamEnd> {
+        let mut parser = SseParser::default();
         let mut frames = Vec::new();
         for piece in bytes.chunks(piece) {
-            cutting.bytes.extend_from_slice(piece);
-            while let Some(data) = cutting.next()? {
+            parser.bytes.extend_from_slice(piece);
+            while let Some(data) = parser.next()? {
                 frames.push(data);
             }
         }
@@ -120,13 +120,17 @@ mod tests {
         let stream =
             ": alive\n\nid: 1\nevent: a\ndata: {\"n\":1}\n\r\ndata:é\r\ndata: b\r\n\r\nid: 3\ndata: half";
         for piece in [1, 2, 3, 7, stream.len()] {
-            assert_eq!(heard(stream.as_bytes(), piece).expect("readable"), ["{\"n\":1}", "é\nb"], "{piece}");
+            assert_eq!(
+                parse_all(stream.as_bytes(), piece).expect("readable"),
+                ["{\"n\":1}", "é\nb"],
+                "{piece}"
+            );
         }
     }
 
     #[test]
     fn what_is_no_text_or_has_no_end_is_refused() {
-        assert_eq!(heard(b"data: \xff\n\n", 64), Err(Over::Unreadable));
-        assert_eq!(heard(&vec![b'x'; FRAME_BYTES_MAX + 1], 1 << 20), Err(Over::Unreadable));
+        assert_eq!(parse_all(b"data: \xff\n\n", 64), Err(StreamEnd::Unreadable));
+        assert_eq!(parse_all(&vec![b'x'; FRAME_BYTES_MAX + 1], 1 << 20), Err(StreamEnd::Unreadable));
     }
 }

@@ -19,15 +19,15 @@ const SHOWN_COUNT_MAX: usize = 20;
 
 /// Ordered by how much is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Fate {
+pub(super) enum Impact {
     Untouched,
     /// The tool is not what was shown: whoever approves it is asked once more.
     AskAgain,
-    Fail(Why),
+    Fail(FailReason),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Why {
+pub(super) enum FailReason {
     ModelGone,
     AgentGone,
     ToolGone,
@@ -36,7 +36,7 @@ pub(super) enum Why {
     Unreadable,
 }
 
-impl Why {
+impl FailReason {
     const fn as_str(self) -> &'static str {
         match self {
             Self::ModelGone => "model_gone",
@@ -48,7 +48,7 @@ impl Why {
         }
     }
 
-    const fn in_words(self) -> &'static str {
+    const fn describe(self) -> &'static str {
         match self {
             Self::ModelGone => "its model is gone",
             Self::AgentGone => "its agent is gone",
@@ -62,17 +62,17 @@ impl Why {
 
 /// One held call and what becomes of it.
 #[derive(Clone, Debug)]
-pub(super) struct Outlook {
+pub(super) struct CallImpact {
     tenant: String,
     run: RunId,
     agent: AgentName,
     call: String,
     tool: ToolName,
     kind: SuspensionKind,
-    fate: Fate,
+    impact: Impact,
 }
 
-impl Outlook {
+impl CallImpact {
     /// Whatever the configuration says, its run is halted.
     fn unreadable(call: &UnreadableCall) -> Self {
         Self {
@@ -82,7 +82,7 @@ impl Outlook {
             call: call.call.to_string(),
             tool: ToolName::from(""),
             kind: call.kind,
-            fate: Fate::Fail(Why::Unreadable),
+            impact: Impact::Fail(FailReason::Unreadable),
         }
     }
 }
@@ -90,18 +90,18 @@ impl Outlook {
 /// The agents of the configuration, ready to be compared with what is held.
 pub(super) struct Agents {
     models: Vec<String>,
-    by_name: BTreeMap<AgentName, BTreeMap<ToolName, Tool>>,
+    by_name: BTreeMap<AgentName, BTreeMap<ToolName, CurrentTool>>,
 }
 
-struct Tool {
+struct CurrentTool {
     definition: Digest,
     approval: Approval,
     /// None is impossible: the configuration was judged.
     schema: Option<Schema>,
 }
 
-impl Tool {
-    fn of(definition: &ToolDefinition) -> Self {
+impl CurrentTool {
+    fn new(definition: &ToolDefinition) -> Self {
         Self {
             definition: definition.digest(),
             approval: definition.approval,
@@ -111,9 +111,14 @@ impl Tool {
 }
 
 impl Agents {
-    pub(super) fn of(configuration: &Configuration) -> Self {
-        let tools = |agent: &engine::agent::Agent| -> BTreeMap<ToolName, Tool> {
-            agent.tools.iter().map(|tool| tool.definition()).map(|d| (d.name.clone(), Tool::of(d))).collect()
+    pub(super) fn from_configuration(configuration: &Configuration) -> Self {
+        let tools = |agent: &engine::agent::Agent| -> BTreeMap<ToolName, CurrentTool> {
+            agent
+                .tools
+                .iter()
+                .map(|tool| tool.definition())
+                .map(|d| (d.name.clone(), CurrentTool::new(d)))
+                .collect()
         };
         let agents = &configuration.agents;
         Self {
@@ -122,24 +127,24 @@ impl Agents {
         }
     }
 
-    pub(super) fn outlook(&self, found: &SurveyedCall) -> Outlook {
+    pub(super) fn assess(&self, found: &SurveyedCall) -> CallImpact {
         let held = match found {
             SurveyedCall::Call(held) => held,
-            SurveyedCall::Unreadable(call) => return Outlook::unreadable(call),
+            SurveyedCall::Unreadable(call) => return CallImpact::unreadable(call),
         };
-        Outlook {
+        CallImpact {
             tenant: held.tenant.to_string(),
             run: held.run.clone(),
             agent: held.agent.clone(),
             call: held.call.id.to_string(),
             tool: held.call.tool.clone(),
             kind: held.opened.held.kind(),
-            fate: self.fate(held),
+            impact: self.impact(held),
         }
     }
 
     /// The frozen agent, if the configuration has its model.
-    fn pinned(&self, revision: &str) -> Option<FrozenAgent> {
+    fn frozen_agent(&self, revision: &str) -> Option<FrozenAgent> {
         FrozenAgent::from_json(revision)
             .ok()
             .filter(|frozen| self.models.iter().any(|model| model == frozen.model()))
@@ -147,31 +152,33 @@ impl Agents {
 
     /// In the order in which the engine would find out, except that a run without a model fails at its next step,
     /// whatever becomes of the call.
-    fn fate(&self, held: &HeldCall) -> Fate {
-        let Some(pinned) = self.pinned(&held.revision) else { return Fate::Fail(Why::ModelGone) };
-        if !runs_again(held) || pinned.has_inline_tool(&held.call.tool) {
-            return Fate::Untouched;
+    fn impact(&self, held: &HeldCall) -> Impact {
+        let Some(pinned) = self.frozen_agent(&held.revision) else {
+            return Impact::Fail(FailReason::ModelGone);
+        };
+        if !needs_tool(held) || pinned.has_inline_tool(&held.call.tool) {
+            return Impact::Untouched;
         }
-        let Some(tools) = self.by_name.get(&held.agent) else { return Fate::Fail(Why::AgentGone) };
-        let Some(tool) = tools.get(&held.call.tool) else { return Fate::Fail(Why::ToolGone) };
+        let Some(tools) = self.by_name.get(&held.agent) else { return Impact::Fail(FailReason::AgentGone) };
+        let Some(tool) = tools.get(&held.call.tool) else { return Impact::Fail(FailReason::ToolGone) };
         if tool.approval == Approval::Block {
-            return Fate::Fail(Why::Blocked);
+            return Impact::Fail(FailReason::Blocked);
         }
         if held.opened.mode == ResumeMode::ReplayToolCall
             && let (Some(schema), Some(arguments)) = (&tool.schema, held.opened.shown_arguments())
             && schema.fault(arguments).is_some()
         {
-            return Fate::Fail(Why::BadArguments);
+            return Impact::Fail(FailReason::BadArguments);
         }
-        match shown(held) {
-            Some(definition) if definition != tool.definition => Fate::AskAgain,
-            Some(_) | None => Fate::Untouched,
+        match approved_definition(held) {
+            Some(definition) if definition != tool.definition => Impact::AskAgain,
+            Some(_) | None => Impact::Untouched,
         }
     }
 }
 
 /// Whether the tool is needed once somebody has answered. Where the answer is the result, it is not.
-fn runs_again(held: &HeldCall) -> bool {
+fn needs_tool(held: &HeldCall) -> bool {
     match &held.opened.held {
         Held::Approval { .. } | Held::InDoubt { .. } => true,
         Held::ChildRun { .. } => false,
@@ -183,7 +190,7 @@ fn runs_again(held: &HeldCall) -> bool {
 }
 
 /// The definition that the approval is for: one that is asked for, or one that was given before.
-fn shown(held: &HeldCall) -> Option<Digest> {
+fn approved_definition(held: &HeldCall) -> Option<Digest> {
     match &held.opened.held {
         Held::Approval { definition } => Some(*definition),
         Held::ClientTool | Held::External | Held::Question | Held::InDoubt { .. } | Held::ChildRun { .. } => {
@@ -193,44 +200,46 @@ fn shown(held: &HeldCall) -> Option<Digest> {
 }
 
 /// All of them, sorted by what becomes of them.
-pub(super) struct Outlooks {
-    fail: Vec<Outlook>,
-    ask_again: Vec<Outlook>,
-    untouched: Vec<Outlook>,
-    runs: RunCounts,
+pub(super) struct ImpactReport {
+    fail: Vec<CallImpact>,
+    ask_again: Vec<CallImpact>,
+    untouched: Vec<CallImpact>,
+    runs: ImpactedRuns,
 }
 
 /// A run counts once, for the worst that happens to it.
 #[derive(Default)]
-struct RunCounts {
+struct ImpactedRuns {
     fail: usize,
     ask_again: usize,
     untouched: usize,
 }
 
-impl Outlooks {
-    pub(super) fn of(all: Vec<Outlook>) -> Self {
-        let mut worst: BTreeMap<(String, RunId), Fate> = BTreeMap::new();
+impl ImpactReport {
+    pub(super) fn new(all: Vec<CallImpact>) -> Self {
+        let mut worst: BTreeMap<(String, RunId), Impact> = BTreeMap::new();
         let mut sorted = Self {
             fail: Vec::new(),
             ask_again: Vec::new(),
             untouched: Vec::new(),
-            runs: RunCounts::default(),
+            runs: ImpactedRuns::default(),
         };
-        for outlook in all {
-            let run = worst.entry((outlook.tenant.clone(), outlook.run.clone())).or_insert(outlook.fate);
-            *run = outlook.fate.max(*run);
-            match outlook.fate {
-                Fate::Fail(_) => sorted.fail.push(outlook),
-                Fate::AskAgain => sorted.ask_again.push(outlook),
-                Fate::Untouched => sorted.untouched.push(outlook),
+        for call_impact in all {
+            let run = worst
+                .entry((call_impact.tenant.clone(), call_impact.run.clone()))
+                .or_insert(call_impact.impact);
+            *run = call_impact.impact.max(*run);
+            match call_impact.impact {
+                Impact::Fail(_) => sorted.fail.push(call_impact),
+                Impact::AskAgain => sorted.ask_again.push(call_impact),
+                Impact::Untouched => sorted.untouched.push(call_impact),
             }
         }
-        for fate in worst.values() {
-            match fate {
-                Fate::Fail(_) => sorted.runs.fail += 1,
-                Fate::AskAgain => sorted.runs.ask_again += 1,
-                Fate::Untouched => sorted.runs.untouched += 1,
+        for impact in worst.values() {
+            match impact {
+                Impact::Fail(_) => sorted.runs.fail += 1,
+                Impact::AskAgain => sorted.runs.ask_again += 1,
+                Impact::Untouched => sorted.runs.untouched += 1,
             }
         }
         sorted
@@ -238,8 +247,8 @@ impl Outlooks {
 
     /// Complete.
     pub(super) fn as_json(&self) -> Value {
-        let group = |outlooks: &[Outlook], runs: usize| {
-            let list: Vec<Value> = outlooks.iter().map(entry).collect();
+        let group = |call_impacts: &[CallImpact], runs: usize| {
+            let list: Vec<Value> = call_impacts.iter().map(call_as_json).collect();
             json!({"run_count": runs, "call_count": list.len(), "calls": list})
         };
         json!({
@@ -256,18 +265,18 @@ impl Outlooks {
             ("would be asked about again", &self.ask_again, self.runs.ask_again),
             ("would not be touched", &self.untouched, self.runs.untouched),
         ];
-        for (what, outlooks, runs) in groups {
-            let count = outlooks.len();
+        for (what, call_impacts, runs) in groups {
+            let count = call_impacts.len();
             let calls = if count == 1 { "call" } else { "calls" };
             let _ =
                 writeln!(text, "  {count} held {calls} {what}; runs, counted by their worst call: {runs}");
-            for outlook in outlooks.iter().take(SHOWN_COUNT_MAX) {
-                let Outlook { tenant, run, agent, call, tool, kind, fate } = outlook;
+            for call_impact in call_impacts.iter().take(SHOWN_COUNT_MAX) {
+                let CallImpact { tenant, run, agent, call, tool, kind, impact } = call_impact;
                 let _ = write!(text, "    {run} {call}: {tool} of {agent}, {kind}, tenant {tenant}");
-                let _ = match fate {
-                    Fate::Fail(why) => writeln!(text, ": {}", why.in_words()),
-                    Fate::AskAgain => writeln!(text, ": the tool changed"),
-                    Fate::Untouched => writeln!(text),
+                let _ = match impact {
+                    Impact::Fail(why) => writeln!(text, ": {}", why.describe()),
+                    Impact::AskAgain => writeln!(text, ": the tool changed"),
+                    Impact::Untouched => writeln!(text),
                 };
             }
             if count > SHOWN_COUNT_MAX {
@@ -278,8 +287,8 @@ impl Outlooks {
     }
 }
 
-fn entry(outlook: &Outlook) -> Value {
-    let Outlook { tenant, run, agent, call, tool, kind, fate } = outlook;
+fn call_as_json(call_impact: &CallImpact) -> Value {
+    let CallImpact { tenant, run, agent, call, tool, kind, impact } = call_impact;
     let mut entry = json!({
         "tenant": tenant,
         "run_id": run.as_str(),
@@ -288,7 +297,7 @@ fn entry(outlook: &Outlook) -> Value {
         "tool": tool.as_str(),
         "kind": kind.as_str(),
     });
-    if let Fate::Fail(why) = fate {
+    if let Impact::Fail(why) = impact {
         entry["why"] = why.as_str().into();
     }
     entry

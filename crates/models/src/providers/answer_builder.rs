@@ -8,7 +8,7 @@ use machine::event::Usage;
 use serde::de::IgnoredAny;
 use serde_json::Value;
 
-use super::failure::{again, context_full, filtered, for_good};
+use super::failure::{context_full, filtered, permanent, transient};
 use super::naming::ToolNames;
 use super::sealed::Piece;
 
@@ -19,7 +19,7 @@ const CALLS_MAX: usize = 1024;
 
 /// Why a provider stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Finish {
+pub(super) enum FinishReason {
     Answered,
     /// At the limit of tokens for one answer.
     CutOff,
@@ -29,7 +29,7 @@ pub(super) enum Finish {
     Garbled,
 }
 
-pub(super) struct Growing {
+pub(super) struct AnswerBuilder {
     deltas: Deltas,
     names: ToolNames,
     pub(super) text: String,
@@ -44,12 +44,12 @@ pub(super) struct Growing {
     signed: bool,
     byte_count: usize,
     pub(super) usage: Usage,
-    pub(super) finish: Option<Finish>,
+    pub(super) finish: Option<FinishReason>,
     /// Nothing more will be said.
-    pub(super) over: bool,
+    pub(super) ended: bool,
 }
 
-impl Growing {
+impl AnswerBuilder {
     pub(super) fn new(deltas: Deltas, names: ToolNames, by: String, signed: bool) -> Self {
         Self {
             deltas,
@@ -63,12 +63,12 @@ impl Growing {
             byte_count: 0,
             usage: Usage::default(),
             finish: None,
-            over: false,
+            ended: false,
         }
     }
 
-    pub(super) fn say(&mut self, text: &str) -> Result<(), ModelFailure> {
-        self.grow(text.len())?;
+    pub(super) fn add_text(&mut self, text: &str) -> Result<(), ModelFailure> {
+        self.count_bytes(text.len())?;
         self.text.push_str(text);
         self.deltas.text(text);
         match self.pieces.last_mut() {
@@ -79,14 +79,14 @@ impl Growing {
     }
 
     /// What the provider wants back with this answer, and nobody reads.
-    pub(super) fn seal(&mut self, value: Value) -> Result<(), ModelFailure> {
-        self.grow(value.to_string().len())?;
+    pub(super) fn add_sealed(&mut self, value: Value) -> Result<(), ModelFailure> {
+        self.count_bytes(value.to_string().len())?;
         self.pieces.push(Piece::Sealed(value));
         Ok(())
     }
 
-    pub(super) fn think(&mut self, text: &str) -> Result<(), ModelFailure> {
-        self.grow(text.len())?;
+    pub(super) fn add_reasoning(&mut self, text: &str) -> Result<(), ModelFailure> {
+        self.count_bytes(text.len())?;
         self.reasoning.push_str(text);
         self.deltas.reasoning(text);
         Ok(())
@@ -96,19 +96,19 @@ impl Growing {
         u16::try_from(self.calls.len()).unwrap_or(u16::MAX)
     }
 
-    pub(super) fn call(&self, place: u16) -> Option<&ModelCall> {
-        self.calls.get(&place)
+    pub(super) fn call(&self, index: u16) -> Option<&ModelCall> {
+        self.calls.get(&index)
     }
 
     /// A call at this place. Whoever tells its id or its name in pieces tells them again with more.
-    pub(super) fn ask(&mut self, place: u16, id: &str, sent_name: &str) -> Result<(), ModelFailure> {
+    pub(super) fn add_call(&mut self, index: u16, id: &str, sent_name: &str) -> Result<(), ModelFailure> {
         if self.calls.len() >= CALLS_MAX {
-            return Err(for_good(format!("it asked for more than {CALLS_MAX} calls at once")));
+            return Err(permanent(format!("it asked for more than {CALLS_MAX} calls at once")));
         }
-        self.grow(id.len() + sent_name.len())?;
+        self.count_bytes(id.len() + sent_name.len())?;
         let pieces = &mut self.pieces;
-        let call = self.calls.entry(place).or_insert_with(|| {
-            pieces.push(Piece::Call(place));
+        let call = self.calls.entry(index).or_insert_with(|| {
+            pieces.push(Piece::Call(index));
             ModelCall { id: String::new(), tool: String::new(), arguments: String::new() }
         });
         if call.id.is_empty() {
@@ -120,39 +120,39 @@ impl Growing {
         Ok(())
     }
 
-    pub(super) fn add_arguments(&mut self, place: u16, text: &str) -> Result<(), ModelFailure> {
-        self.grow(text.len())?;
-        if let Some(call) = self.calls.get_mut(&place) {
+    pub(super) fn add_arguments(&mut self, index: u16, text: &str) -> Result<(), ModelFailure> {
+        self.count_bytes(text.len())?;
+        if let Some(call) = self.calls.get_mut(&index) {
             call.arguments.push_str(text);
             let id = Some(call.id.as_str()).filter(|id| !id.is_empty());
-            self.deltas.arguments(place, id, text);
+            self.deltas.arguments(index, id, text);
         }
         Ok(())
     }
 
     /// The whole, as the provider tells it at the end: it wins over its pieces.
-    pub(super) fn set_arguments(&mut self, place: u16, whole: &str) -> Result<(), ModelFailure> {
-        let known = self.calls.get(&place).map_or("", |call| call.arguments.as_str());
+    pub(super) fn set_arguments(&mut self, index: u16, whole: &str) -> Result<(), ModelFailure> {
+        let known = self.calls.get(&index).map_or("", |call| call.arguments.as_str());
         if let Some(missing) = whole.strip_prefix(known) {
-            return self.add_arguments(place, missing);
+            return self.add_arguments(index, missing);
         }
-        self.grow(whole.len())?;
-        if let Some(call) = self.calls.get_mut(&place) {
+        self.count_bytes(whole.len())?;
+        if let Some(call) = self.calls.get_mut(&index) {
             whole.clone_into(&mut call.arguments);
         }
         Ok(())
     }
 
-    fn grow(&mut self, bytes: usize) -> Result<(), ModelFailure> {
+    fn count_bytes(&mut self, bytes: usize) -> Result<(), ModelFailure> {
         self.byte_count = self.byte_count.saturating_add(bytes);
         if self.byte_count <= ANSWER_BYTES_MAX {
             return Ok(());
         }
-        Err(for_good(format!("its answer is longer than {ANSWER_BYTES_MAX} bytes")))
+        Err(permanent(format!("its answer is longer than {ANSWER_BYTES_MAX} bytes")))
     }
 
     /// Half a text is what the model said so far; half a call is nothing, and asking again ends in the same place.
-    fn worthless(&self) -> Option<&'static str> {
+    fn unusable_part(&self) -> Option<&'static str> {
         let is_whole = |call: &ModelCall| {
             call.arguments.is_empty() || serde_json::from_str::<IgnoredAny>(&call.arguments).is_ok()
         };
@@ -173,26 +173,26 @@ impl Growing {
     }
 
     /// An answer without a reason for its end is half an answer.
-    pub(super) fn conclude(self) -> Result<ModelAnswer, ModelFailure> {
+    pub(super) fn into_answer(self) -> Result<ModelAnswer, ModelFailure> {
         match self.finish {
-            Some(Finish::Answered) => {}
-            Some(Finish::CutOff) => {
-                if let Some(what) = self.worthless() {
+            Some(FinishReason::Answered) => {}
+            Some(FinishReason::CutOff) => {
+                if let Some(what) = self.unusable_part() {
                     let how = "allow more in the params of the model";
-                    return Err(for_good(format!(
+                    return Err(permanent(format!(
                         "its answer was cut off at its limit of tokens {what}; {how}"
                     )));
                 }
             }
-            Some(Finish::Filtered) => return Err(for_good(filtered("its answer broke off"))),
-            Some(Finish::ContextFull) => return Err(for_good(context_full("its answer broke off"))),
-            Some(Finish::Garbled) => return Err(again("it garbled a tool call")),
-            None => return Err(again("the stream ended before the answer did")),
+            Some(FinishReason::Filtered) => return Err(permanent(filtered("its answer broke off"))),
+            Some(FinishReason::ContextFull) => return Err(permanent(context_full("its answer broke off"))),
+            Some(FinishReason::Garbled) => return Err(transient("it garbled a tool call")),
+            None => return Err(transient("the stream ended before the answer did")),
         }
         let origin = Origin { model: None, sealed: self.sealed() };
         let names = &self.names;
         let whole = |call: ModelCall| ModelCall {
-            tool: names.own(&call.tool).to_owned(),
+            tool: names.original(&call.tool).to_owned(),
             arguments: if call.arguments.trim().is_empty() { "{}".to_owned() } else { call.arguments },
             id: call.id,
         };

@@ -6,7 +6,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::asking::{Client, Parrot, answer, approval, assert_plain, configuration};
+use crate::client::{CannedServer, Client, answer, approval, assert_plain, configuration};
 use crate::program::{Folder, state_home};
 use crate::server::{Server, configured, write};
 
@@ -36,7 +36,7 @@ fn held(server: &Server, text: &str) -> (String, String) {
 fn a_held_call_is_approved_once_with_the_arguments_that_were_meant() {
     let folder = folder();
     let server = Server::start(folder.path(), &["serve"]);
-    let client = Client::of(&server);
+    let client = Client::for_server(&server);
     let (run, id) = held(&server, "write");
     let listed = client.shows(&["approvals", "list"]);
     assert!(listed.starts_with(&format!("{id}  approval  pending  ")), "{listed}");
@@ -92,10 +92,10 @@ fn a_held_call_is_approved_once_with_the_arguments_that_were_meant() {
 }
 
 #[test]
-fn a_held_call_is_rejected_with_a_reason_and_the_run_goes_on_or_ends() {
+fn a_held_call_is_rejected_with_a_reason_and_the_run_continues_or_ends() {
     let folder = folder();
     let server = Server::start(folder.path(), &["serve"]);
-    let client = Client::of(&server);
+    let client = Client::for_server(&server);
     let (run, id) = held(&server, "write");
     let said =
         client.shows(&["approvals", "reject", &id, "--reason", "Not today.", "--then", "continue", "--json"]);
@@ -114,7 +114,7 @@ fn a_held_call_is_rejected_with_a_reason_and_the_run_goes_on_or_ends() {
 fn a_question_of_a_tool_is_answered() {
     let folder = folder();
     let server = Server::start(folder.path(), &["serve"]);
-    let client = Client::of(&server);
+    let client = Client::for_server(&server);
     let (run, id) = held(&server, "ask");
     let listed = client.shows(&["approvals"]);
     assert!(listed.contains("  asks: Which\\u001b[2J colour?\n"), "{listed}");
@@ -134,7 +134,7 @@ fn a_question_of_a_tool_is_answered() {
 }
 
 #[test]
-fn a_call_in_doubt_is_given_up_and_its_crash_is_told() {
+fn a_call_in_doubt_is_given_up_and_its_crash_is_shown() {
     // Somebody who takes a request, and never answers.
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let url = format!("http://{}/pay", listener.local_addr().expect("an address"));
@@ -151,7 +151,7 @@ fn a_call_in_doubt_is_given_up_and_its_crash_is_told() {
     server.kill();
     drop(taken);
     let server = Server::start(folder.path(), &["serve"]);
-    let client = Client::of(&server);
+    let client = Client::for_server(&server);
     let id = approval(&server.run_with(&run, "waiting_approval"));
     let listed = client.shows(&["approvals"]);
     assert!(
@@ -228,7 +228,7 @@ fn at_a_terminal(address: &str, arguments: &str, typed: &str) -> (Option<i32>, S
 }
 
 #[test]
-fn whoever_is_at_a_terminal_and_cannot_see_or_answer_the_question_has_not_agreed() {
+fn without_a_visible_and_answerable_question_nothing_is_approved() {
     let folder = folder();
     let server = Server::start(folder.path(), &["serve"]);
     let (run, id) = held(&server, "write");
@@ -241,7 +241,7 @@ fn whoever_is_at_a_terminal_and_cannot_see_or_answer_the_question_has_not_agreed
 }
 
 #[test]
-fn whoever_is_at_a_terminal_is_shown_what_would_run_and_asked() {
+fn at_a_terminal_the_call_is_shown_and_confirmed() {
     let folder = folder();
     let server = Server::start(folder.path(), &["serve"]);
     let (run, id) = held(&server, "write");
@@ -270,19 +270,21 @@ fn whoever_is_at_a_terminal_is_shown_what_would_run_and_asked() {
 }
 
 #[test]
-fn a_yes_at_a_terminal_is_for_what_was_shown_and_for_nothing_else() {
+fn a_yes_at_a_terminal_approves_only_what_was_shown() {
     let held = |status: &str| {
         format!(
             r#"{{"id":"apr_1","kind":"approval","run_id":"r","thread_id":"t","call_id":"c","agent":"clerk","tool":"pay",
             "arguments":{{"to":"bob"}},"arguments_digest":"d1","status":"{status}","created_at":"2026-01-01T00:00:00.000Z"}}"#
         )
     };
-    let parrot =
-        Parrot::saying(vec![answer("200 OK", &held("pending")), answer("200 OK", &held("approved"))]);
-    let (code, shown) = at_a_terminal(&parrot.address, "approvals approve apr_1 --note seen", "y\n");
+    let canned_server = CannedServer::answering(vec![
+        answer("200 OK", &held("pending")),
+        answer("200 OK", &held("approved")),
+    ]);
+    let (code, shown) = at_a_terminal(&canned_server.address, "approvals approve apr_1 --note seen", "y\n");
     assert_eq!(code, Some(0), "{shown}");
-    assert!(parrot.asked().starts_with("GET /v1/approvals/apr_1 HTTP/1.1\r\n"));
-    let approve = parrot.asked();
+    assert!(canned_server.next_request().starts_with("GET /v1/approvals/apr_1 HTTP/1.1\r\n"));
+    let approve = canned_server.next_request();
     assert!(approve.starts_with("POST /v1/approvals/apr_1/approve HTTP/1.1\r\n"), "{approve}");
     assert!(approve.ends_with("\r\n\r\n{\"expect_digest\":\"d1\",\"note\":\"seen\"}"), "{approve}");
 }

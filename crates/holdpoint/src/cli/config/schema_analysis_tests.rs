@@ -6,7 +6,7 @@ use machine::rules::at_path;
 use serde_json::{Map, Value, json};
 
 use super::fuzz_tests::chance::Chance;
-use super::possible::Possible;
+use super::schema_analysis::SchemaAnalysis;
 
 const SCHEMA_COUNT: u64 = 1_500;
 const VALUE_COUNT: usize = 12;
@@ -117,7 +117,7 @@ fn what_is_excluded_is_refused_by_the_schema() {
         if let Value::Object(fields) = &mut whole {
             fields.insert("$defs".to_owned(), json!({"x": schema(chance, 2)}));
         }
-        let (Ok(compiled), Some(possible)) = (Schema::compile(&whole), Possible::new(&whole)) else {
+        let (Ok(compiled), Some(analysis)) = (Schema::compile(&whole), SchemaAnalysis::new(&whole)) else {
             continue;
         };
         for _ in 0..VALUE_COUNT {
@@ -127,7 +127,7 @@ fn what_is_excluded_is_refused_by_the_schema() {
             let mut paths = vec![vec![key(chance).to_owned(), key(chance).to_owned()]];
             gather_paths(&arguments, &[], &mut paths);
             for path in paths {
-                let requires = possible.requires(&path);
+                let requires = analysis.requires(&path);
                 let found = at_path(&arguments, &path);
                 required += u32::from(requires);
                 assert!(
@@ -136,7 +136,7 @@ fn what_is_excluded_is_refused_by_the_schema() {
                 );
                 let tests: Vec<ArgumentTest> = (0..=chance.below(2)).map(|_| test(chance)).collect();
                 let tests: Vec<&ArgumentTest> = tests.iter().collect();
-                let can_pass = possible.at(&path).can_pass(&tests);
+                let can_pass = analysis.at(&path).can_pass(&tests);
                 excluded += u32::from(!can_pass);
                 let hit = || found.and_then(Value::as_str).is_some_and(|text| text.ends_with('a'));
                 if is_valid && tests.iter().all(|test| test.holds(found, hit)) {
@@ -160,14 +160,14 @@ fn path(path: &str) -> Vec<String> {
 /// A rule on the path is impossible, for each of these schemas.
 #[track_caller]
 fn excludes(at: &str, tests: &[ArgumentTest], schema: &Value) {
-    let possible = Possible::new(schema).expect("it is analysed");
-    assert!(!possible.at(&path(at)).can_pass(&tests.iter().collect::<Vec<_>>()), "{schema}");
+    let analysis = SchemaAnalysis::new(schema).expect("it is analysed");
+    assert!(!analysis.at(&path(at)).can_pass(&tests.iter().collect::<Vec<_>>()), "{schema}");
 }
 
 #[track_caller]
 fn admits(at: &str, tests: &[ArgumentTest], schema: &Value) {
-    let Some(possible) = Possible::new(schema) else { return };
-    assert!(possible.at(&path(at)).can_pass(&tests.iter().collect::<Vec<_>>()), "{schema}");
+    let Some(analysis) = SchemaAnalysis::new(schema) else { return };
+    assert!(analysis.at(&path(at)).can_pass(&tests.iter().collect::<Vec<_>>()), "{schema}");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use super::{END_WITHIN, broken, verdict};
+use super::{END_WITHIN, proof_failed, verdict};
 use crate::cli::problem::Problem;
 use crate::cli::scratch::Scratch;
 
@@ -16,41 +16,41 @@ const RUNS_MAX: usize = 6;
 const ACT_WITHIN: Duration = Duration::from_secs(5);
 
 /// A call, by its run and its id.
-pub(super) type Call = (String, String);
+pub(super) type CallKey = (String, String);
 
 /// When a process is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fate {
+pub(super) enum KillPlan {
     /// So long after it is ready.
     AtInstant(Duration),
     /// When its tool has acted, and has not answered yet.
     AfterAnAct,
-    Spared,
+    Never,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum ProcessEnd {
     Killed,
     KilledAfterAnAct,
     /// Everything that was begun has ended.
-    Over,
+    AllEnded,
 }
 
 /// What the person who approves knows. It outlives every process.
 #[derive(Default)]
-pub(super) struct People {
+pub(super) struct Approver {
     /// Unended runs.
-    open: BTreeSet<String>,
+    unended: BTreeSet<String>,
     /// Suspensions of the kind approval, with their calls.
-    asked: BTreeMap<String, Call>,
+    asked: BTreeMap<String, CallKey>,
     /// Calls whose approval was acknowledged.
-    approved: BTreeSet<Call>,
+    approved: BTreeSet<CallKey>,
     /// What the ledger said of each call in doubt, by suspension.
     doubts: BTreeMap<String, bool>,
 }
 
-impl People {
-    pub(super) const fn approved(&self) -> &BTreeSet<Call> {
+impl Approver {
+    pub(super) const fn approved(&self) -> &BTreeSet<CallKey> {
         &self.approved
     }
 
@@ -61,7 +61,7 @@ impl People {
     }
 }
 
-pub(super) struct Life<'s> {
+pub(super) struct ChildProcess<'s> {
     scratch: &'s Scratch,
     child: Child,
     stdin: ChildStdin,
@@ -72,18 +72,18 @@ pub(super) struct Life<'s> {
     /// Runs that it was told to begin, and has not begun yet.
     posted_count: usize,
     /// Suspensions that it was told about.
-    told: BTreeSet<String>,
+    answered: BTreeSet<String>,
 }
 
-impl Drop for Life<'_> {
+impl Drop for ChildProcess<'_> {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-impl<'s> Life<'s> {
-    pub(super) fn begin(scratch: &'s Scratch, lie: bool) -> Result<Self, Problem> {
+impl<'s> ChildProcess<'s> {
+    pub(super) fn start(scratch: &'s Scratch, lie: bool) -> Result<Self, Problem> {
         let start = || -> std::io::Result<(Child, ChildStdin, Receiver<String>)> {
             let mut command = Command::new(std::env::current_exe()?);
             command.arg("prove").arg("--child").arg(scratch.path()).args(lie.then_some("--lie"));
@@ -94,9 +94,9 @@ impl<'s> Life<'s> {
             let (sender, lines) = mpsc::channel();
             std::thread::spawn(move || {
                 // A line that was cut off by the kill was not said.
-                let mut said = BufReader::new(stdout);
+                let mut output = BufReader::new(stdout);
                 let mut line = String::new();
-                while said.read_line(&mut line).is_ok_and(|count| count > 0) && line.ends_with('\n') {
+                while output.read_line(&mut line).is_ok_and(|count| count > 0) && line.ends_with('\n') {
                     if sender.send(line.trim_end().to_owned()).is_err() {
                         return;
                     }
@@ -106,7 +106,7 @@ impl<'s> Life<'s> {
             Ok((child, stdin, lines))
         };
         let (child, stdin, lines) =
-            start().map_err(|why| broken(format!("a process cannot be started: {why}")))?;
+            start().map_err(|why| proof_failed(format!("a process cannot be started: {why}")))?;
         Ok(Self {
             scratch,
             child,
@@ -115,57 +115,61 @@ impl<'s> Life<'s> {
             is_ready: false,
             found: BTreeSet::new(),
             posted_count: 0,
-            told: BTreeSet::new(),
+            answered: BTreeSet::new(),
         })
     }
 
     /// Speaks and listens until the process is killed, or everything is over.
-    pub(super) fn drive(&mut self, people: &mut People, fate: Fate) -> Result<End, Problem> {
+    pub(super) fn drive(&mut self, approver: &mut Approver, plan: KillPlan) -> Result<ProcessEnd, Problem> {
         let mut kill_at = Instant::now() + END_WITHIN;
         loop {
             let line = match self.lines.recv_timeout(kill_at.saturating_duration_since(Instant::now())) {
                 Ok(line) => line,
                 Err(RecvTimeoutError::Timeout) => {
-                    self.kill(people)?;
-                    return Ok(End::Killed);
+                    self.kill(approver)?;
+                    return Ok(ProcessEnd::Killed);
                 }
                 Err(RecvTimeoutError::Disconnected) => {
                     let how =
                         self.child.wait().map_or_else(|why| why.to_string(), |status| status.to_string());
-                    return Err(broken(format!("a process ended by itself: {how}")));
+                    return Err(proof_failed(format!("a process ended by itself: {how}")));
                 }
             };
             let has_acted = line.starts_with("acted ");
             if line == "ready" {
                 kill_at = Instant::now()
-                    + match fate {
-                        Fate::AtInstant(instant) => instant,
-                        Fate::AfterAnAct => ACT_WITHIN,
-                        Fate::Spared => END_WITHIN,
+                    + match plan {
+                        KillPlan::AtInstant(instant) => instant,
+                        KillPlan::AfterAnAct => ACT_WITHIN,
+                        KillPlan::Never => END_WITHIN,
                     };
             }
-            self.hear(people, &line)?;
-            match fate {
-                Fate::AfterAnAct if has_acted => {
-                    self.kill(people)?;
-                    return Ok(End::KilledAfterAnAct);
+            self.process_line(approver, &line)?;
+            match plan {
+                KillPlan::AfterAnAct if has_acted => {
+                    self.kill(approver)?;
+                    return Ok(ProcessEnd::KilledAfterAnAct);
                 }
-                Fate::Spared if self.is_ready && people.open.is_empty() => return Ok(End::Over),
-                Fate::AtInstant(_) | Fate::AfterAnAct if self.is_ready => self.begin_runs(people.open.len()),
-                Fate::AtInstant(_) | Fate::AfterAnAct | Fate::Spared => {}
+                KillPlan::Never if self.is_ready && approver.unended.is_empty() => {
+                    return Ok(ProcessEnd::AllEnded);
+                }
+                KillPlan::AtInstant(_) | KillPlan::AfterAnAct if self.is_ready => {
+                    self.start_runs(approver.unended.len())
+                }
+                KillPlan::AtInstant(_) | KillPlan::AfterAnAct | KillPlan::Never => {}
             }
         }
     }
 
     /// There is always something to do.
-    fn begin_runs(&mut self, open_count: usize) {
+    fn start_runs(&mut self, open_count: usize) {
         for _ in open_count + self.posted_count..RUNS_MAX {
             self.posted_count += 1;
-            self.say("post");
+            self.send_line("post");
         }
     }
 
-    fn hear(&mut self, people: &mut People, line: &str) -> Result<(), Problem> {
+    fn process_line(&mut self, approver: &mut Approver, line: &str) -> Result<(), Problem> {
         let words: Vec<&str> = line.split(' ').collect();
         match words.as_slice() {
             ["found", run] => {
@@ -173,23 +177,23 @@ impl<'s> Life<'s> {
             }
             ["ready"] => {
                 self.is_ready = true;
-                people.open = std::mem::take(&mut self.found);
+                approver.unended = std::mem::take(&mut self.found);
             }
             ["begun", run] => {
                 self.posted_count = self.posted_count.saturating_sub(1);
-                people.open.insert((*run).to_owned());
+                approver.unended.insert((*run).to_owned());
             }
             ["ended", run] => {
-                people.open.remove(*run);
+                approver.unended.remove(*run);
             }
             ["held", kind, suspension, run, call] => {
-                self.answer(people, kind, suspension, (*run).to_owned(), (*call).to_owned())?;
+                self.answer(approver, kind, suspension, (*run).to_owned(), (*call).to_owned())?;
             }
             ["accepted", suspension] => {
-                people.approved.extend(people.asked.get(*suspension).cloned());
+                approver.approved.extend(approver.asked.get(*suspension).cloned());
             }
             ["acted", _, _] => {}
-            _ => return Err(broken(format!("a process says {line:?}"))),
+            _ => return Err(proof_failed(format!("a process says {line:?}"))),
         }
         Ok(())
     }
@@ -197,42 +201,42 @@ impl<'s> Life<'s> {
     /// Once to each process: whether the one before has heard it, nobody knows.
     fn answer(
         &mut self,
-        people: &mut People,
+        approver: &mut Approver,
         kind: &str,
         suspension: &str,
         run: String,
         call: String,
     ) -> Result<(), Problem> {
-        if !self.told.insert(suspension.to_owned()) {
+        if !self.answered.insert(suspension.to_owned()) {
             return Ok(());
         }
         if kind == "approval" {
-            people.asked.insert(suspension.to_owned(), (run, call));
-            self.say(&format!("approve {suspension}"));
+            approver.asked.insert(suspension.to_owned(), (run, call));
+            self.send_line(&format!("approve {suspension}"));
             return Ok(());
         }
         // Whoever acted is dead, so the ledger says for good whether it happened.
-        let happened = match people.doubts.get(suspension) {
+        let happened = match approver.doubts.get(suspension) {
             Some(happened) => *happened,
             None => verdict::ledger(self.scratch)?.contains_key(&(run, call)),
         };
-        people.doubts.insert(suspension.to_owned(), happened);
-        self.say(&format!("{} {suspension}", if happened { "happened" } else { "repeat" }));
+        approver.doubts.insert(suspension.to_owned(), happened);
+        self.send_line(&format!("{} {suspension}", if happened { "happened" } else { "repeat" }));
         Ok(())
     }
 
-    fn say(&mut self, line: &str) {
+    fn send_line(&mut self, line: &str) {
         // A process that cannot hear any more is about to be found dead.
         let _ = writeln!(self.stdin, "{line}");
     }
 
     /// What it managed to say before it died counts.
-    fn kill(&mut self, people: &mut People) -> Result<(), Problem> {
+    fn kill(&mut self, approver: &mut Approver) -> Result<(), Problem> {
         let killed = self.child.kill().and_then(|()| self.child.wait());
-        killed.map_err(|why| broken(format!("a process cannot be killed: {why}")))?;
+        killed.map_err(|why| proof_failed(format!("a process cannot be killed: {why}")))?;
         while let Ok(line) = self.lines.recv() {
             if !line.starts_with("held ") {
-                self.hear(people, &line)?;
+                self.process_line(approver, &line)?;
             }
         }
         Ok(())

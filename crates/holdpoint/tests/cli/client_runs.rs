@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::asking::{Client, Parrot, answer, approval, assert_plain, configuration};
+use crate::client::{CannedServer, Client, answer, approval, assert_plain, configuration};
 use crate::program::Folder;
 use crate::server::{Server, configured, write};
 
@@ -28,7 +28,7 @@ fn nasty_folder() -> Folder {
 fn runs_are_listed_and_shown_with_what_they_wait_for() {
     let folder = nasty_folder();
     let server = Server::start(folder.path(), &["serve"]);
-    let client = Client::of(&server);
+    let client = Client::for_server(&server);
     assert_eq!(client.run(&["runs"]).err, "There are no such runs.\n");
     let greeted = server.begin("clerk", "greet");
     server.run_with(&greeted, "completed");
@@ -94,30 +94,37 @@ fn pages_are_followed_until_there_are_enough() {
         let runs: Vec<String> = runs.iter().map(|id| run(id)).collect();
         answer("200 OK", &format!(r#"{{"runs":[{}],"next_cursor":{next}}}"#, runs.join(",")))
     };
-    let parrot = Parrot::saying(vec![page(&["r1", "r2"], "\"1.a b&c\""), page(&["r3"], "\"2.x\"")]);
-    let client = Client::at(&format!("http://{}", parrot.address));
+    let canned_server =
+        CannedServer::answering(vec![page(&["r1", "r2"], "\"1.a b&c\""), page(&["r3"], "\"2.x\"")]);
+    let client = Client::at(&format!("http://{}", canned_server.address));
     let listed = client.shows(&["runs", "list", "--limit", "3", "--agent", "a/b", "--json"]);
     assert_eq!(
         listed,
         format!("{{\"runs\":[{},{},{}],\"next_cursor\":\"2.x\"}}\n", run("r1"), run("r2"), run("r3"))
     );
-    assert!(parrot.asked().starts_with("GET /v1/runs?limit=3&agent=a%2Fb HTTP/1.1\r\n"));
-    assert!(parrot.asked().starts_with("GET /v1/runs?limit=1&agent=a%2Fb&cursor=1.a%20b%26c HTTP/1.1\r\n"));
+    assert!(canned_server.next_request().starts_with("GET /v1/runs?limit=3&agent=a%2Fb HTTP/1.1\r\n"));
+    assert!(
+        canned_server
+            .next_request()
+            .starts_with("GET /v1/runs?limit=1&agent=a%2Fb&cursor=1.a%20b%26c HTTP/1.1\r\n")
+    );
 }
 
 #[test]
-fn a_run_is_interrupted_and_whoever_watches_it_exits_with_1() {
+fn a_run_is_interrupted_and_its_watcher_exits_with_1() {
     let folder = nasty_folder();
     let server = Server::start(folder.path(), &["serve"]);
-    let client = Client::of(&server);
+    let client = Client::for_server(&server);
     let run = server.begin("clerk", "write");
     server.run_with(&run, "waiting_approval");
     let mut watcher = client.begin(&["runs", "watch", &run]);
     watcher.wait_for("The run waits for the approval of write_file");
     let said = client.shows(&["runs", "interrupt", &run]);
     assert!([format!("{run}: interrupting\n"), format!("{run}: interrupted\n")].contains(&said), "{said}");
-    assert_eq!(watcher.ended(), Some(1), "{:#?}", watcher.said);
-    assert!(watcher.said.last().is_some_and(|last| last.contains("The run is interrupted: cancelled.")));
+    assert_eq!(watcher.ended(), Some(1), "{:#?}", watcher.stdout_lines);
+    assert!(
+        watcher.stdout_lines.last().is_some_and(|last| last.contains("The run is interrupted: cancelled."))
+    );
     // It is harmless to say so twice, and a run that has ended can be watched too.
     let again: Value =
         serde_json::from_str(&client.shows(&["runs", "interrupt", &run, "--json"])).expect("JSON");
@@ -131,10 +138,10 @@ fn a_run_is_interrupted_and_whoever_watches_it_exits_with_1() {
 }
 
 #[test]
-fn a_log_is_told_as_a_story_from_a_server_and_from_its_file() {
+fn a_log_is_replayed_from_a_server_and_from_its_file() {
     let folder = nasty_folder();
     let server = Server::start(folder.path(), &["serve"]);
-    let client = Client::of(&server);
+    let client = Client::for_server(&server);
     let run = server.begin("clerk", "write");
     let id = approval(&server.run_with(&run, "waiting_approval"));
     client.approve(&id);
@@ -191,9 +198,13 @@ fn a_log_of_several_pages_is_read_to_its_end() {
     let page = |seq: u64, next: &str| {
         answer("200 OK", &format!(r#"{{"events":[{}],"last_seq":2,"next_after":{next}}}"#, event(seq)))
     };
-    let parrot = Parrot::saying(vec![page(1, "1"), page(2, "null")]);
-    let client = Client::at(&format!("http://{}/", parrot.address));
+    let canned_server = CannedServer::answering(vec![page(1, "1"), page(2, "null")]);
+    let client = Client::at(&format!("http://{}/", canned_server.address));
     assert_eq!(client.shows(&["replay", "run_1", "--json"]), format!("{}\n{}\n", event(1), event(2)));
-    assert!(parrot.asked().starts_with("GET /v1/runs/run_1/events?limit=1000&after=0 HTTP/1.1\r\n"));
-    assert!(parrot.asked().starts_with("GET /v1/runs/run_1/events?limit=1000&after=1 HTTP/1.1\r\n"));
+    assert!(
+        canned_server.next_request().starts_with("GET /v1/runs/run_1/events?limit=1000&after=0 HTTP/1.1\r\n")
+    );
+    assert!(
+        canned_server.next_request().starts_with("GET /v1/runs/run_1/events?limit=1000&after=1 HTTP/1.1\r\n")
+    );
 }

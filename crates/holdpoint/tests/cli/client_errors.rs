@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::TcpListener;
 
-use crate::asking::{Client, Parrot, answer, configuration};
+use crate::client::{CannedServer, Client, answer, configuration};
 use crate::program::Folder;
 use crate::server::{Server, call, configured, write};
 
@@ -25,7 +25,7 @@ fn with_keys() -> Folder {
 }
 
 #[test]
-fn a_door_stays_closed_without_the_right_token() {
+fn requests_without_the_right_token_are_refused() {
     let folder = with_keys();
     let server = Server::start(folder.path(), &["serve"]);
     let bearer = format!("Bearer {}", ANN.0);
@@ -35,18 +35,18 @@ fn a_door_stays_closed_without_the_right_token() {
     let (_, posted) = call(server.address(), "POST", "/v1/threads/t/messages", &headers, message);
     let run = posted["run_id"].as_str().unwrap_or_else(|| panic!("{posted}"));
 
-    let nobody = Client::of(&server).fails(&["runs", "list"], 1);
+    let nobody = Client::for_server(&server).fails(&["runs", "list"], 1);
     assert!(nobody.starts_with("UNAUTHORIZED: ") && nobody.contains("HOLDPOINT_TOKEN"), "{nobody}");
-    let wrong = Client::of(&server).with_token("wrong-token-4711").fails(&["approvals", "list"], 1);
+    let wrong = Client::for_server(&server).with_token("wrong-token-4711").fails(&["approvals", "list"], 1);
     assert!(wrong.starts_with("UNAUTHORIZED: ") && !wrong.contains("4711"), "{wrong}");
-    let ann = Client::of(&server).with_token(ANN.0);
+    let ann = Client::for_server(&server).with_token(ANN.0);
     assert!(ann.shows(&["runs", "list"]).contains(run));
     // A file that a token is read from ends with the end of a line.
-    assert!(Client::of(&server).with_token(&format!("{}\n", ANN.0)).shows(&["runs"]).contains(run));
+    assert!(Client::for_server(&server).with_token(&format!("{}\n", ANN.0)).shows(&["runs"]).contains(run));
     let refused = ann.fails(&["approvals", "list"], 1);
     assert!(refused.starts_with("FORBIDDEN: ") && refused.contains("the role"), "{refused}");
     // Another tenant's things are not there.
-    let eve = Client::of(&server).with_token(EVE.0);
+    let eve = Client::for_server(&server).with_token(EVE.0);
     assert_eq!(eve.shows(&["runs", "list", "--json"]), "{\"runs\":[],\"next_cursor\":null}\n");
     for arguments in
         [&["runs", "show", run][..], &["runs", "watch", run], &["runs", "interrupt", run], &["replay", run]]
@@ -60,7 +60,7 @@ fn a_door_stays_closed_without_the_right_token() {
 }
 
 #[test]
-fn a_server_that_is_asked_with_the_wrong_scheme_says_which_one_is_right() {
+fn a_request_with_the_wrong_scheme_names_the_right_one() {
     let http = b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n";
     // What a TLS server answers to a request in plain text: the alert `unexpected_message`.
     let tls = b"\x15\x03\x03\x00\x02\x02\x0a";
@@ -93,8 +93,8 @@ fn an_answer_that_is_neither_http_nor_tls_does_not_blame_the_scheme() {
         (&["runs", "interrupt", "run_0"], "It may have been heard"),
         (&["approvals", "reject", "apr_0"], "It may have been heard"),
     ] {
-        let parrot = Parrot::saying(vec![ssh.to_owned(), ssh.to_owned()]);
-        let said = Client::at(&format!("http://{}", parrot.address)).fails(arguments, 1);
+        let canned_server = CannedServer::answering(vec![ssh.to_owned(), ssh.to_owned()]);
+        let said = Client::at(&format!("http://{}", canned_server.address)).fails(arguments, 1);
         assert!(said.starts_with("NO_ANSWER: ") && said.contains(&format!("next: {next}")), "{said}");
     }
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
@@ -112,7 +112,7 @@ fn an_answer_that_is_neither_http_nor_tls_does_not_blame_the_scheme() {
 }
 
 #[test]
-fn a_server_that_is_not_there_or_is_another_one_is_told() {
+fn a_missing_or_foreign_server_is_reported() {
     // Nobody listens on port 1.
     let away = Client::at("http://127.0.0.1:1");
     for arguments in [
@@ -128,38 +128,39 @@ fn a_server_that_is_not_there_or_is_another_one_is_told() {
     for (status, body) in
         [("200 OK", "<html>a \u{1b}[2Jpage"), ("200 OK", "{}"), ("502 Bad Gateway", "no"), ("302 Found", "")]
     {
-        let parrot = Parrot::saying(vec![answer(status, body), answer(status, body)]);
-        let said = Client::at(&format!("http://{}", parrot.address)).fails(&["runs", "list"], 1);
+        let canned_server = CannedServer::answering(vec![answer(status, body), answer(status, body)]);
+        let said = Client::at(&format!("http://{}", canned_server.address)).fails(&["runs", "list"], 1);
         assert!(said.starts_with("NOT_HOLDPOINT: ") && !said.contains('\u{1b}'), "{said}");
     }
     // An answer that breaks off: a decision may have been heard.
     let torn = "HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{";
-    let parrot = Parrot::saying(vec![torn.to_owned(), torn.to_owned()]);
-    let said = Client::at(&format!("http://{}", parrot.address)).fails(&["approvals", "reject", "apr_0"], 1);
+    let canned_server = CannedServer::answering(vec![torn.to_owned(), torn.to_owned()]);
+    let said =
+        Client::at(&format!("http://{}", canned_server.address)).fails(&["approvals", "reject", "apr_0"], 1);
     assert!(said.starts_with("NO_ANSWER: ") && said.contains("may have been heard"), "{said}");
 }
 
 #[test]
-fn a_token_is_sent_and_never_shown_whatever_the_server_echoes() {
+fn a_token_is_sent_and_never_shown_even_if_the_server_echoes_it() {
     let token = "secret-token-4722";
     let refusal = format!(
         r#"{{"error":{{"code":"UNAUTHORIZED","message":"bad: Bearer {token}","details":{{"token":"{token}"}}}}}}"#
     );
     let answers = vec![answer("401 Unauthorized", &refusal), answer("401 Unauthorized", &refusal)];
-    let parrot = Parrot::saying(answers);
-    let client = Client::at(&format!("http://{}", parrot.address)).with_token(token);
+    let canned_server = CannedServer::answering(answers);
+    let client = Client::at(&format!("http://{}", canned_server.address)).with_token(token);
     let said = client.fails(&["runs", "list"], 1);
     assert!(said.starts_with("UNAUTHORIZED: bad: Bearer [token]\n"), "{said}");
-    assert!(parrot.asked().contains(&format!("authorization: Bearer {token}\r\n")));
-    let parrot = Parrot::saying(vec![answer("200 OK", token), answer("200 OK", &refusal)]);
-    let client = Client::at(&format!("http://{}", parrot.address)).with_token(token);
+    assert!(canned_server.next_request().contains(&format!("authorization: Bearer {token}\r\n")));
+    let canned_server = CannedServer::answering(vec![answer("200 OK", token), answer("200 OK", &refusal)]);
+    let client = Client::at(&format!("http://{}", canned_server.address)).with_token(token);
     for said in [client.run(&["runs", "list"]), client.run(&["runs", "list", "--json"])] {
         assert!(said.code == Some(1) && !said.err.contains(token) && !said.out.contains(token), "{said:?}");
     }
 }
 
 #[test]
-fn https_is_not_spoken_in_clear_to_whoever_knows_no_tls() {
+fn https_never_falls_back_to_clear_text() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let url = format!("https://{}", listener.local_addr().expect("an address"));
     let server = std::thread::spawn(move || {
@@ -183,7 +184,7 @@ fn https_is_not_spoken_in_clear_to_whoever_knows_no_tls() {
 }
 
 #[test]
-fn whoever_asks_in_the_wrong_way_is_told_before_anybody_is_asked() {
+fn a_wrong_command_line_is_refused_before_a_request_is_sent() {
     let client = Client::at("http://127.0.0.1:1");
     for arguments in [
         &["runs", "list", "--store", "sqlite:a.db"][..],

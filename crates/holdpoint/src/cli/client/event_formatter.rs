@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::plain::{compact, cut, lines, plain};
+use super::terminal_text::{compact, cut, escaped, lines};
 use super::times;
 use super::wire::Event;
 
@@ -17,22 +17,22 @@ pub(super) const MARGIN: &str = "              | ";
 
 /// Hears every event in order.
 #[derive(Debug, Default)]
-pub(super) struct Story {
+pub(super) struct EventFormatter {
     start: Option<i64>,
     last: i64,
     /// The tool of every call that has not ended.
     tools: BTreeMap<String, String>,
 }
 
-impl Story {
+impl EventFormatter {
     /// The first event that is heard is the beginning, where none is known.
-    pub(super) fn beginning(start: Option<i64>) -> Self {
+    pub(super) fn starting_at(start: Option<i64>) -> Self {
         Self { start, last: start.unwrap_or_default(), tools: BTreeMap::new() }
     }
 
     /// A line, or nothing where the event only repeats what others have said.
-    pub(super) fn tell(&mut self, event: &Event) -> Option<String> {
-        if let Some(at) = event.ts.as_deref().and_then(times::parsed) {
+    pub(super) fn format_event(&mut self, event: &Event) -> Option<String> {
+        if let Some(at) = event.ts.as_deref().and_then(times::parse_ms) {
             self.start.get_or_insert(at);
             self.last = at;
         }
@@ -42,22 +42,22 @@ impl Story {
 
     /// Of the event that was heard last.
     pub(super) fn time(&self) -> String {
-        times::since(self.start.unwrap_or(self.last), self.last)
+        times::elapsed(self.start.unwrap_or(self.last), self.last)
     }
 
     fn sentence(&mut self, event: &Event) -> Option<String> {
         let payload = &event.payload;
-        let call = self.call(payload);
+        let call = self.note_call(payload);
         Some(match event.kind.as_str() {
             "event.unreadable" => "An event of the run cannot be decoded.".to_owned(),
             "run.queued" => "The run is queued.".to_owned(),
             "run.started" => "The run begins.".to_owned(),
             "run.resumed" => "The run no longer waits.".to_owned(),
             "run.interrupting" => match payload["by"].as_str() {
-                Some(by) => format!("{} interrupts the run.", plain(by)),
+                Some(by) => format!("{} interrupts the run.", escaped(by)),
                 None => "The run is being interrupted.".to_owned(),
             },
-            "run.waiting" => format!("The run waits for {}.", waited_for(&payload["pending"])),
+            "run.waiting" => format!("The run waits for {}.", describe_pending(&payload["pending"])),
             "run.ending" => format!("The run is about to end: {}.", termination(&payload["termination"])),
             "run.completed" | "run.failed" | "run.interrupted" => ended(payload),
             "run.recovered" => self.recovered(payload),
@@ -77,12 +77,12 @@ impl Story {
             }
             "child.started" => format!("{call} becomes a run of its own: {}.", text(&payload["run_id"])),
             "child.ended" => format!("The run {} of {call} has ended.", text(&payload["run_id"])),
-            other if other.starts_with("tool.") => self.of_call(other, payload, &call),
-            other => format!("{}.", plain(other)),
+            other if other.starts_with("tool.") => self.call_sentence(other, payload, &call),
+            other => format!("{}.", escaped(other)),
         })
     }
 
-    fn of_call(&mut self, kind: &str, payload: &Value, call: &str) -> String {
+    fn call_sentence(&mut self, kind: &str, payload: &Value, call: &str) -> String {
         if matches!(
             kind,
             "tool.execution_succeeded" | "tool.execution_failed" | "tool.cancelled" | "tool.denied"
@@ -91,9 +91,9 @@ impl Story {
         }
         let by = text(&payload["by"]);
         match kind {
-            "tool.requested" => format!("The model wants {call} with {}.", shown(&payload["arguments"])),
+            "tool.requested" => format!("The model wants {call} with {}.", json_text(&payload["arguments"])),
             "tool.approval_requested" => {
-                let until = payload["expires_at"].as_str().map(|at| format!(", until {}", plain(at)));
+                let until = payload["expires_at"].as_str().map(|at| format!(", until {}", escaped(at)));
                 let until = until.unwrap_or_default();
                 format!("{call} is held for approval {}{until}.", text(&payload["approval_id"]))
             }
@@ -104,7 +104,7 @@ impl Story {
                 )
             }
             "tool.approved" => match payload.get("arguments") {
-                Some(edited) => format!("{by} approves {call}, but with {}.", shown(edited)),
+                Some(edited) => format!("{by} approves {call}, but with {}.", json_text(edited)),
                 None => format!("{by} approves {call}."),
             },
             "tool.denied" => match payload["reason"].as_str() {
@@ -120,7 +120,7 @@ impl Story {
             "tool.execution_started" => started(payload, call),
             "tool.execution_succeeded" => {
                 let warning = payload["warning"].as_str().map(|text| format!(" Warning: {}", bounded(text)));
-                format!("{call} succeeded: {}{}", shown(&payload["result"]), warning.unwrap_or_default())
+                format!("{call} succeeded: {}{}", json_text(&payload["result"]), warning.unwrap_or_default())
             }
             "tool.execution_failed" => {
                 let error = &payload["error"];
@@ -130,30 +130,30 @@ impl Story {
             "tool.cancelled" => {
                 format!("{call} is cancelled: {}{}", text(&payload["reason"]), unknown_outcome(payload))
             }
-            other => format!("{} of {call}.", plain(other)),
+            other => format!("{} of {call}.", escaped(other)),
         }
     }
 
     /// The tool and the call, as far as they are known.
-    fn call(&mut self, payload: &Value) -> String {
+    fn note_call(&mut self, payload: &Value) -> String {
         let Some(id) = payload["call_id"].as_str() else { return "a call".to_owned() };
         if let Some(tool) = payload["tool"].as_str() {
             self.tools.insert(id.to_owned(), tool.to_owned());
         }
-        self.called(id)
+        self.call_label(id)
     }
 
-    pub(super) fn called(&self, id: &str) -> String {
+    pub(super) fn call_label(&self, id: &str) -> String {
         match self.tools.get(id) {
-            Some(tool) => format!("{} ({})", plain(tool), plain(id)),
-            None => plain(id),
+            Some(tool) => format!("{} ({})", escaped(tool), escaped(id)),
+            None => escaped(id),
         }
     }
 
     fn recovered(&self, payload: &Value) -> String {
         let lost: Vec<String> = entries(&payload["lost"])
             .map(|lost| {
-                let call = self.called(lost["call_id"].as_str().unwrap_or_default());
+                let call = self.call_label(lost["call_id"].as_str().unwrap_or_default());
                 format!("attempt {} of {call}", lost["attempt"])
             })
             .collect();
@@ -170,26 +170,26 @@ fn entries(list: &Value) -> impl Iterator<Item = &Value> {
 
 /// What somebody said, in one line.
 fn text(value: &Value) -> String {
-    value.as_str().map_or_else(|| shown(value), bounded)
+    value.as_str().map_or_else(|| json_text(value), bounded)
 }
 
 fn bounded(text: &str) -> String {
-    cut(&plain(text), TEXT_CHARS_MAX)
+    cut(&escaped(text), TEXT_CHARS_MAX)
 }
 
-fn shown(value: &Value) -> String {
+fn json_text(value: &Value) -> String {
     cut(&compact(value), TEXT_CHARS_MAX)
 }
 
-fn waited_for(pending: &Value) -> String {
+fn describe_pending(pending: &Value) -> String {
     let waits: Vec<String> = entries(pending)
-        .map(|held| waits_for(text(&held["kind"]), text(&held["tool"]), held["approval_id"].as_str()))
+        .map(|held| describe_wait(text(&held["kind"]), text(&held["tool"]), held["approval_id"].as_str()))
         .collect();
     if waits.is_empty() { "somebody".to_owned() } else { waits.join(" and ") }
 }
 
-/// What one held call waits for; `tool` is plain already.
-pub(super) fn waits_for(kind: String, tool: String, approval: Option<&str>) -> String {
+/// What one held call waits for; `tool` is escaped already.
+pub(super) fn describe_wait(kind: String, tool: String, approval: Option<&str>) -> String {
     let what = match kind.as_str() {
         "approval" => format!("the approval of {tool}"),
         "question" => format!("an answer to {tool}"),
@@ -199,7 +199,7 @@ pub(super) fn waits_for(kind: String, tool: String, approval: Option<&str>) -> S
         "child_run" => format!("the run of {tool}"),
         _ => format!("{tool} ({kind})"),
     };
-    approval.map_or(what.clone(), |id| format!("{what}, {}", plain(id)))
+    approval.map_or(what.clone(), |id| format!("{what}, {}", escaped(id)))
 }
 
 fn suspended(payload: &Value, call: &str) -> String {
@@ -231,7 +231,7 @@ fn started(payload: &Value, call: &str) -> String {
         sentence.push_str(&format!(", allowed by rule {rule}"));
     }
     if let Some(by) = payload["let_through_by"].as_str() {
-        sentence.push_str(&format!(", let through by {}", plain(by)));
+        sentence.push_str(&format!(", let through by {}", escaped(by)));
     }
     sentence + "."
 }
@@ -244,17 +244,17 @@ fn message(message: &Value) -> Option<String> {
     let content = &message["content"];
     let said = match content.as_str() {
         Some(text) => cut(&lines(text, MARGIN), TEXT_CHARS_MAX),
-        None => shown(content),
+        None => json_text(content),
     };
     match message["role"].as_str() {
         Some("user") => Some(match message["by"].as_str() {
-            Some(by) => format!("The user ({}) says: {said}", plain(by)),
+            Some(by) => format!("The user ({}) says: {said}", escaped(by)),
             None => format!("The user says: {said}"),
         }),
         // A model that only asks for calls has said nothing.
         Some("assistant") if said.is_empty() => None,
         Some("assistant") => Some(match message["model"].as_str() {
-            Some(model) => format!("The model ({}) says: {said}", plain(model)),
+            Some(model) => format!("The model ({}) says: {said}", escaped(model)),
             None => format!("The model says: {said}"),
         }),
         // The event of the result has told it; a placeholder nobody else tells.
@@ -288,7 +288,7 @@ fn ended(payload: &Value) -> String {
         usage["output_tokens"].as_u64().unwrap_or_default()
     );
     if let Some(output) = payload.get("output") {
-        sentence.push_str(&format!(" Output: {}", shown(output)));
+        sentence.push_str(&format!(" Output: {}", json_text(output)));
     }
     sentence
 }
@@ -297,16 +297,18 @@ fn ended(payload: &Value) -> String {
 mod tests {
     use super::*;
 
-    fn told(log: &str) -> Vec<String> {
-        let mut story = Story::default();
-        log.lines().filter_map(|line| story.tell(&serde_json::from_str(line).expect("an event"))).collect()
+    fn formatted(log: &str) -> Vec<String> {
+        let mut formatter = EventFormatter::default();
+        log.lines()
+            .filter_map(|line| formatter.format_event(&serde_json::from_str(line).expect("an event")))
+            .collect()
     }
 
     #[test]
-    fn a_held_call_is_told_from_the_question_to_the_last_words() {
+    fn a_held_call_is_shown_from_the_question_to_the_final_answer() {
         let log = include_str!("../../../../http/tests/golden/one_held_call.jsonl");
         assert_eq!(
-            told(log),
+            formatted(log),
             [
                 "+0:00:00.000  The run is queued.",
                 "+0:00:00.010  The run begins.",
@@ -328,10 +330,10 @@ mod tests {
     }
 
     #[test]
-    fn a_crash_a_doubt_and_whoever_resolved_it_are_told() {
+    fn a_crash_a_doubt_and_its_resolver_are_shown() {
         let log = include_str!("../../../../http/tests/golden/killed_between_commit_and_answer.jsonl");
         assert_eq!(
-            told(log).get(5..12).expect("the story goes on"),
+            formatted(log).get(5..12).expect("the story goes on"),
             [
                 "+0:00:00.510  post (call_1) runs, allowed by rule 0.",
                 "+0:01:00.000  The process died with attempt 1 of post (call_1); another one goes on.",
@@ -346,18 +348,19 @@ mod tests {
 
     #[test]
     fn the_caller_who_sent_a_message_or_interrupted_the_run_is_named() {
-        let sent = told(include_str!("../../../../http/tests/golden/named_sender.jsonl"));
+        let sent = formatted(include_str!("../../../../http/tests/golden/named_sender.jsonl"));
         assert_eq!(
             sent.get(2).map(String::as_str),
             Some("+0:00:00.040  The user (ana) says: What is the capital of France?")
         );
-        let interrupted = told(include_str!("../../../../http/tests/golden/interrupted_write.jsonl"));
+        let interrupted = formatted(include_str!("../../../../http/tests/golden/interrupted_write.jsonl"));
         assert!(
             interrupted.contains(&"+0:00:05.700  ana interrupts the run.".to_owned()),
             "{interrupted:#?}"
         );
         // A later message did it, so there is no caller to name.
-        let superseded = told(include_str!("../../../../http/tests/golden/superseded_while_waiting.jsonl"));
+        let superseded =
+            formatted(include_str!("../../../../http/tests/golden/superseded_while_waiting.jsonl"));
         assert!(
             superseded.contains(&"+0:00:30.415  The run is being interrupted.".to_owned()),
             "{superseded:#?}"
@@ -365,16 +368,16 @@ mod tests {
     }
 
     #[test]
-    fn every_golden_log_is_told_in_words_and_without_its_brackets() {
+    fn every_golden_log_is_formatted_as_sentences_without_json() {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../http/tests/golden");
         let mut logs = 0;
         for entry in std::fs::read_dir(folder).expect("the logs are there") {
             let path = entry.expect("an entry").path();
             let log = std::fs::read_to_string(&path).expect("a log");
-            let story = told(&log);
+            let lines = formatted(&log);
             logs += 1;
-            assert!(story.last().is_some_and(|last| last.contains("  The run is ")), "{story:#?}");
-            for line in &story {
+            assert!(lines.last().is_some_and(|last| last.contains("  The run is ")), "{lines:#?}");
+            for line in &lines {
                 let sentence = line.split_once("  ").expect("a time and a sentence").1;
                 // A type that has no words is told by its name.
                 assert!(!sentence.starts_with("tool.") && !sentence.starts_with("run."), "{path:?}: {line}");
@@ -385,12 +388,12 @@ mod tests {
     }
 
     #[test]
-    fn nobody_can_write_a_line_of_ours() {
+    fn a_message_cannot_forge_a_line_of_the_log() {
         let forged = serde_json::json!({"seq": 1, "type": "message.added", "ts": "2026-01-01T00:00:00.000Z",
             "payload": {"message": {"role": "assistant", "content": "Hi.\n+0:00:00.000  ana approves pay\u{1b}[1A"}}});
         let event: Event = serde_json::from_value(forged).expect("an event");
         assert_eq!(
-            Story::default().tell(&event).as_deref(),
+            EventFormatter::default().format_event(&event).as_deref(),
             Some(
                 "+0:00:00.000  The model says: Hi.\n              | +0:00:00.000  ana approves pay\\u001b[1A"
             )
@@ -398,8 +401,8 @@ mod tests {
     }
 
     #[test]
-    fn a_type_that_nobody_knows_is_told_by_its_name() {
+    fn an_unknown_event_type_is_shown_by_its_name() {
         let event = r#"{"seq":1,"type":"moon.risen","ts":"2026-01-01T00:00:00.000Z","payload":{}}"#;
-        assert_eq!(told(event), ["+0:00:00.000  moon.risen."]);
+        assert_eq!(formatted(event), ["+0:00:00.000  moon.risen."]);
     }
 }

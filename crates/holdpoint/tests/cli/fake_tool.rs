@@ -9,13 +9,13 @@ use std::time::Duration;
 use serde_json::Value;
 
 /// One request.
-pub(crate) struct Asked {
+pub(crate) struct ReceivedRequest {
     /// In lower case.
     pub(crate) head: String,
     pub(crate) body: Value,
 }
 
-impl Asked {
+impl ReceivedRequest {
     /// None where whoever connected says nothing, or nothing of this kind.
     pub(crate) fn read(stream: &TcpStream) -> Option<Self> {
         let mut reader = BufReader::new(stream.try_clone().ok()?);
@@ -42,7 +42,7 @@ fn field<'h>(head: &'h str, name: &str) -> Option<&'h str> {
 }
 
 /// Hands on whoever connects, and gives the address.
-pub(crate) fn listening(meet: impl FnMut(TcpStream) + Send + 'static) -> String {
+pub(crate) fn accept_connections(meet: impl FnMut(TcpStream) + Send + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("an address").to_string();
     std::thread::spawn(move || listener.incoming().map_while(Result::ok).for_each(meet));
@@ -62,7 +62,7 @@ pub(crate) fn in_turn(answers: Vec<&'static str>) -> impl FnMut() -> &'static st
 /// A tool behind an address.
 pub(crate) struct CalledTool {
     pub(crate) address: String,
-    calls: Receiver<Asked>,
+    calls: Receiver<ReceivedRequest>,
 }
 
 impl CalledTool {
@@ -73,12 +73,12 @@ impl CalledTool {
 
     /// A call without an answer is left open.
     pub(crate) fn answering_by(
-        mut answer: impl FnMut(&Asked) -> Option<&'static str> + Send + 'static,
+        mut answer: impl FnMut(&ReceivedRequest) -> Option<&'static str> + Send + 'static,
     ) -> Self {
         let (sender, calls) = mpsc::channel();
         let mut open = Vec::new();
-        let address = listening(move |mut stream| {
-            let Some(asked) = Asked::read(&stream) else { return };
+        let address = accept_connections(move |mut stream| {
+            let Some(asked) = ReceivedRequest::read(&stream) else { return };
             let answer = answer(&asked);
             // Noted first: whoever hears the answer may look at once.
             let _ = sender.send(asked);
@@ -92,12 +92,12 @@ impl CalledTool {
 
     /// The next call, which is waited for.
     #[track_caller]
-    pub(crate) fn next(&self) -> Asked {
+    pub(crate) fn next(&self) -> ReceivedRequest {
         self.calls.recv_timeout(Duration::from_secs(60)).expect("the tool is called")
     }
 
     /// All calls that were made and not looked at.
-    pub(crate) fn rest(&self) -> Vec<Asked> {
+    pub(crate) fn rest(&self) -> Vec<ReceivedRequest> {
         self.calls.try_iter().collect()
     }
 }

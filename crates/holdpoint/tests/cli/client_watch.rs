@@ -2,11 +2,11 @@
 
 use serde_json::json;
 
-use crate::asking::{Client, Parrot, answer, approval};
+use crate::client::{CannedServer, Client, answer, approval};
 use crate::server::{Server, configured};
 
 #[test]
-fn a_watcher_goes_on_over_the_death_of_its_server_and_ends_with_the_run() {
+fn a_watcher_survives_a_server_restart_and_ends_with_the_run() {
     let script = json!({"rules": [{"when": ".*", "replies": [
         {"text": "I will write\nit down.", "delta_chars": 3, "delay_ms": 5,
             "tool_calls": [{"id": "call_1", "name": "write_file", "arguments": {"path": "a.txt", "text": "A"}}]},
@@ -21,24 +21,28 @@ fn a_watcher_goes_on_over_the_death_of_its_server_and_ends_with_the_run() {
     watcher.wait_for("The run waits for the approval of write_file");
     frames.wait_for("\"run.waiting\"");
     first.kill();
-    watcher.wait_for_trouble("trying again in");
-    frames.wait_for_trouble("trying again in");
+    watcher.wait_for_stderr("trying again in");
+    frames.wait_for_stderr("trying again in");
 
     let second = Server::start(folder.path(), &["serve", "--listen", &address]);
     let id = approval(&second.run_with(&run, "waiting_approval"));
     // Nobody can be asked here, so nobody is.
     client.approve(&id);
-    assert_eq!((watcher.ended(), frames.ended()), (Some(0), Some(0)), "{:#?}", watcher.said);
+    assert_eq!((watcher.ended(), frames.ended()), (Some(0), Some(0)), "{:#?}", watcher.stdout_lines);
     // Whoever watched was told the story, every event of it once.
     let sentences = |lines: &[String]| -> Vec<String> {
         lines.iter().map(|line| line.split_at(14).1.to_owned()).collect()
     };
     let story: Vec<String> = client.shows(&["replay", &run]).lines().map(str::to_owned).collect();
-    assert_eq!(sentences(&watcher.said), sentences(&story));
-    let stored: Vec<&String> = frames.said.iter().filter(|line| line.contains("\"seq\":")).collect();
+    assert_eq!(sentences(&watcher.stdout_lines), sentences(&story));
+    let stored: Vec<&String> = frames.stdout_lines.iter().filter(|line| line.contains("\"seq\":")).collect();
     let log = client.shows(&["replay", &run, "--json"]);
     assert_eq!(stored, log.lines().collect::<Vec<_>>());
-    assert!(frames.said.iter().any(|line| line.contains("\"text.delta\"")), "{:#?}", frames.said);
+    assert!(
+        frames.stdout_lines.iter().any(|line| line.contains("\"text.delta\"")),
+        "{:#?}",
+        frames.stdout_lines
+    );
 
     let after = client.shows(&["runs", "watch", &run, "--after", "8"]);
     assert_eq!(
@@ -49,7 +53,7 @@ fn a_watcher_goes_on_over_the_death_of_its_server_and_ends_with_the_run() {
 }
 
 #[test]
-fn a_stream_that_breaks_off_is_opened_again_behind_what_was_heard() {
+fn a_broken_stream_is_resumed_after_the_last_received_event() {
     let run = r#"{"id":"run_1","thread_id":"t","agent":"a","status":"running","created_at":"2026-01-01T00:00:00.000Z"}"#;
     let stream = |frames: &str| {
         format!("HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n{frames}")
@@ -62,7 +66,7 @@ fn a_stream_that_breaks_off_is_opened_again_behind_what_was_heard() {
     };
     let half = frame(2, "run.resumed");
     let draining = r#"{"error":{"code":"DRAINING","message":"it stops","details":{}}}"#;
-    let parrot = Parrot::saying(vec![
+    let canned_server = CannedServer::answering(vec![
         answer("200 OK", run),
         stream(&format!("{}{}", frame(1, "run.started"), &half[..half.len() / 2])),
         answer("503 Service Unavailable", draining),
@@ -70,29 +74,30 @@ fn a_stream_that_breaks_off_is_opened_again_behind_what_was_heard() {
         // One that lost track begins anew.
         stream(&format!("{}{half}{}", frame(1, "run.started"), frame(3, "run.failed"))),
     ]);
-    let mut watcher = Client::at(&format!("http://{}", parrot.address)).begin(&["runs", "watch", "run_1"]);
-    assert_eq!(watcher.ended(), Some(1), "{:#?}", watcher.said);
+    let mut watcher =
+        Client::at(&format!("http://{}", canned_server.address)).begin(&["runs", "watch", "run_1"]);
+    assert_eq!(watcher.ended(), Some(1), "{:#?}", watcher.stdout_lines);
     assert_eq!(
-        watcher.said,
+        watcher.stdout_lines,
         [
             "+0:00:01.000  The run begins.",
             "+0:00:02.000  The run no longer waits.",
             "+0:00:03.000  The run is failed: error. Tokens: 0 in, 0 out.",
         ]
     );
-    watcher.wait_for_trouble("The connection broke off behind event 1; trying again.");
-    watcher.wait_for_trouble("DRAINING: it stops; trying again in 500ms.");
-    watcher.wait_for_trouble("502 Bad Gateway");
-    let heads: Vec<String> = (0..5).map(|_| parrot.asked()).collect();
+    watcher.wait_for_stderr("The connection broke off behind event 1; trying again.");
+    watcher.wait_for_stderr("DRAINING: it stops; trying again in 500ms.");
+    watcher.wait_for_stderr("502 Bad Gateway");
+    let heads: Vec<String> = (0..5).map(|_| canned_server.next_request()).collect();
     assert!(!heads[1].contains("last-event-id") && heads[4].contains("last-event-id: 1\r\n"), "{heads:#?}");
 }
 
 #[test]
-fn a_run_that_is_gone_when_the_connection_comes_back_is_no_reason_to_wait() {
+fn a_watcher_stops_if_its_run_was_deleted_meanwhile() {
     let run = r#"{"id":"run_1","thread_id":"t","agent":"a","status":"running","created_at":"2026-01-01T00:00:00.000Z"}"#;
     let gone = r#"{"error":{"code":"RUN_NOT_FOUND","message":"there is none","details":{}}}"#;
-    let parrot = Parrot::saying(vec![answer("200 OK", run), answer("404 Not Found", gone)]);
-    let said = Client::at(&format!("http://{}", parrot.address)).run(&["runs", "watch", "run_1"]);
+    let canned_server = CannedServer::answering(vec![answer("200 OK", run), answer("404 Not Found", gone)]);
+    let said = Client::at(&format!("http://{}", canned_server.address)).run(&["runs", "watch", "run_1"]);
     assert_eq!((said.code, said.out.as_str()), (Some(1), ""), "{said:?}");
     assert!(
         said.err.starts_with("RUN_NOT_FOUND: there is none\n  next: See docs/errors/RUN_NOT_FOUND.md."),

@@ -12,20 +12,20 @@ use tower_service::Service;
 
 /// Looks names up, and lets through only what may be spoken to.
 #[derive(Clone)]
-pub(super) struct Addresses {
+pub(super) struct GuardedResolver {
     private_network: bool,
     system: GaiResolver,
 }
 
-impl Addresses {
+impl GuardedResolver {
     /// Of the host in the configured address: `localhost` is meant as it stands, and a number is never looked up.
-    pub(super) fn of(host: &str, private_network: bool) -> Self {
+    pub(super) fn for_host(host: &str, private_network: bool) -> Self {
         let local = host.eq_ignore_ascii_case("localhost");
         Self { private_network: private_network || local, system: GaiResolver::new() }
     }
 }
 
-impl Service<Name> for Addresses {
+impl Service<Name> for GuardedResolver {
     type Response = vec::IntoIter<SocketAddr>;
     type Error = io::Error;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, io::Error>> + Send>>;

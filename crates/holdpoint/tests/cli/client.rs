@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::program::{Said, state_home};
+use crate::program::{CommandOutput, state_home};
 use crate::server::{CONFIGURATION, Server};
 
 /// Nothing here takes so long; what does is stuck.
@@ -21,7 +21,7 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    pub(crate) fn of(server: &Server) -> Self {
+    pub(crate) fn for_server(server: &Server) -> Self {
         Self::at(&format!("http://{}", server.address()))
     }
 
@@ -44,8 +44,8 @@ impl Client {
         command
     }
 
-    pub(crate) fn run(&self, arguments: &[&str]) -> Said {
-        Said::of(&mut self.command(arguments))
+    pub(crate) fn run(&self, arguments: &[&str]) -> CommandOutput {
+        CommandOutput::capture(&mut self.command(arguments))
     }
 
     /// What it prints, where it does what it was asked to do.
@@ -85,42 +85,42 @@ impl Client {
     }
 
     /// A command that goes on.
-    pub(crate) fn begin(&self, arguments: &[&str]) -> Going {
+    pub(crate) fn begin(&self, arguments: &[&str]) -> RunningCommand {
         let mut command = self.command(arguments);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the program starts");
         let out = lines(child.stdout.take().expect("it has a standard output"));
         let err = lines(child.stderr.take().expect("it has a standard error"));
-        Going { child, out, err, said: Vec::new() }
+        RunningCommand { child, out, err, stdout_lines: Vec::new() }
     }
 }
 
 /// A process that is killed with the test.
-pub(crate) struct Going {
+pub(crate) struct RunningCommand {
     child: Child,
     out: Receiver<String>,
     err: Receiver<String>,
     /// What it has said on standard output so far.
-    pub(crate) said: Vec<String>,
+    pub(crate) stdout_lines: Vec<String>,
 }
 
-impl Drop for Going {
+impl Drop for RunningCommand {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-impl Going {
+impl RunningCommand {
     /// Waits for a line on standard output that contains this.
     #[track_caller]
     pub(crate) fn wait_for(&mut self, text: &str) {
         loop {
             let Ok(line) = self.out.recv_timeout(STUCK_AFTER) else {
                 let err: Vec<String> = self.err.try_iter().collect();
-                panic!("it never said {text:?}: {:#?} {err:#?}", self.said)
+                panic!("it never said {text:?}: {:#?} {err:#?}", self.stdout_lines)
             };
-            self.said.push(line.clone());
+            self.stdout_lines.push(line.clone());
             if line.contains(text) {
                 return;
             }
@@ -129,10 +129,10 @@ impl Going {
 
     /// The same on standard error.
     #[track_caller]
-    pub(crate) fn wait_for_trouble(&self, text: &str) {
+    pub(crate) fn wait_for_stderr(&self, text: &str) {
         loop {
             let line = self.err.recv_timeout(STUCK_AFTER);
-            let line = line.unwrap_or_else(|_| panic!("it never said {text:?}: {:#?}", self.said));
+            let line = line.unwrap_or_else(|_| panic!("it never said {text:?}: {:#?}", self.stdout_lines));
             if line.contains(text) {
                 return;
             }
@@ -145,9 +145,9 @@ impl Going {
         let until = Instant::now() + STUCK_AFTER;
         // The pipe closes when the process ends.
         while let Ok(line) = self.out.recv_timeout(until.saturating_duration_since(Instant::now())) {
-            self.said.push(line);
+            self.stdout_lines.push(line);
         }
-        assert!(Instant::now() < until, "it does not end: {:#?}", self.said);
+        assert!(Instant::now() < until, "it does not end: {:#?}", self.stdout_lines);
         self.child.wait().expect("it can be waited for").code()
     }
 }
@@ -165,14 +165,14 @@ fn lines(from: impl Read + Send + 'static) -> Receiver<String> {
 }
 
 /// A server that answers one request after the other with what it was given, and tells what it was asked.
-pub(crate) struct Parrot {
+pub(crate) struct CannedServer {
     pub(crate) address: String,
     asked: Receiver<String>,
 }
 
-impl Parrot {
+impl CannedServer {
     /// Each answer is a whole one, with its head.
-    pub(crate) fn saying(answers: Vec<String>) -> Self {
+    pub(crate) fn answering(answers: Vec<String>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = listener.local_addr().expect("an address").to_string();
         let (sender, asked) = mpsc::channel();
@@ -187,7 +187,7 @@ impl Parrot {
     }
 
     /// The next request.
-    pub(crate) fn asked(&self) -> String {
+    pub(crate) fn next_request(&self) -> String {
         self.asked.recv_timeout(STUCK_AFTER).expect("it is asked")
     }
 }

@@ -6,7 +6,7 @@ use machine::visible::{self, Warning};
 use serde_json::Value;
 
 /// One line. What cannot be seen, and what would hide or reorder other characters, is written as its number, as in JSON.
-pub(in crate::cli) fn plain(text: &str) -> String {
+pub(in crate::cli) fn escaped(text: &str) -> String {
     visible::escaped(text)
 }
 
@@ -26,13 +26,13 @@ pub(super) fn warning_lines(shown: &[Value], margin: &str) -> String {
 
 /// The same over several lines, each after the first behind a margin that no text can write.
 pub(super) fn lines(text: &str, margin: &str) -> String {
-    let lines: Vec<String> = text.lines().map(plain).collect();
+    let lines: Vec<String> = text.lines().map(escaped).collect();
     lines.join(&format!("\n{margin}"))
 }
 
 /// JSON in one line. What is written as a number here is the same JSON.
 pub(super) fn compact(value: &Value) -> String {
-    plain(&value.to_string())
+    escaped(&value.to_string())
 }
 
 /// JSON over several lines.
@@ -53,17 +53,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_that_moves_the_cursor_or_hides_is_left() {
+    fn control_and_invisible_characters_are_escaped() {
         let nasty = "a\x1b[2J\x07b\u{9b}31m\u{7f}\u{202e}c\u{200b}\u{e0041}\r\nd\té😀";
         assert_eq!(
-            plain(nasty),
+            escaped(nasty),
             "a\\u001b[2J\\u0007b\\u009b31m\\u007f\\u202ec\\u200b\\udb40\\udc41\\r\\nd\\té😀"
         );
-        assert!(plain(nasty).chars().all(visible::is_visible));
+        assert!(escaped(nasty).chars().all(visible::is_visible));
     }
 
     #[test]
-    fn json_is_the_same_json_when_it_is_plain() {
+    fn escaped_json_is_the_same_json() {
         let value = serde_json::json!({"a\u{9b}": "x\u{1b}[0m\u{202e}\u{e0001}\n\"é\""});
         let shown = compact(&value);
         assert!(shown.chars().all(visible::is_visible), "{shown}");
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_of_several_lines_stays_behind_its_margin() {
+    fn every_line_of_a_text_gets_the_margin() {
         assert_eq!(lines("one\r\ntwo\x1b\n\nthree", "| "), "one\n| two\\u001b\n| \n| three");
         assert_eq!(pretty(&serde_json::json!({"a": "b\nc"}), "  "), "{\n    \"a\": \"b\\nc\"\n  }");
     }
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_says_how_long_it_is() {
+    fn a_truncated_text_shows_its_length() {
         assert_eq!(cut("éé", 2), "éé");
         assert_eq!(cut("ééé", 2), "éé… (3 characters; --json shows all)");
     }

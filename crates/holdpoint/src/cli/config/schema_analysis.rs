@@ -11,7 +11,7 @@ use engine::arguments::Schema;
 use regex::Regex;
 use serde_json::{Map, Value, json};
 
-use super::value_sets::{Range, Types, listed};
+use super::value_sets::{Range, Types, enum_values};
 
 /// Schemas read in one question; beyond that everything counts as possible.
 const FUEL_MAX: u32 = 20_000;
@@ -49,19 +49,19 @@ enum Dialect {
 /// One way to satisfy a place: all of these schemas at once, their references and branches already followed.
 type Shape<'s> = Vec<&'s Map<String, Value>>;
 
-pub(super) struct Possible<'s> {
+pub(super) struct SchemaAnalysis<'s> {
     root: &'s Value,
     dialect: Dialect,
     fuel: Cell<u32>,
 }
 
 /// Everything that the value at one path may be. Empty: there is never a value.
-pub(super) struct Values<'s> {
+pub(super) struct PossibleValues<'s> {
     shapes: Vec<Shape<'s>>,
     dialect: Option<&'s Value>,
 }
 
-impl<'s> Possible<'s> {
+impl<'s> SchemaAnalysis<'s> {
     /// None where the schema is written in a way that is not analysed.
     pub(super) fn new(root: &'s Value) -> Option<Self> {
         let dialect = match root.get("$schema").map(Value::as_str) {
@@ -72,26 +72,26 @@ impl<'s> Possible<'s> {
             Some(_) => return None,
         };
         // Inside of a schema with an identity of its own, references mean something else.
-        let nested = root.as_object().is_some_and(|fields| fields.values().any(has_identity));
+        let nested = root.as_object().is_some_and(|fields| fields.values().any(has_own_id));
         (!nested).then(|| Self { root, dialect, fuel: Cell::new(FUEL_MAX) })
     }
 
-    pub(super) fn at(&self, path: &[String]) -> Values<'s> {
-        let shapes = path.iter().fold(self.whole(), |shapes, key| {
-            shapes.iter().flat_map(|shape| self.inside(shape, key)).collect()
+    pub(super) fn at(&self, path: &[String]) -> PossibleValues<'s> {
+        let shapes = path.iter().fold(self.root_shapes(), |shapes, key| {
+            shapes.iter().flat_map(|shape| self.child_shapes(shape, key)).collect()
         });
-        Values { shapes, dialect: self.root.get("$schema") }
+        PossibleValues { shapes, dialect: self.root.get("$schema") }
     }
 
     /// Whether every value that the schema accepts has something at this path.
     pub(super) fn requires(&self, path: &[String]) -> bool {
-        self.all_have(&self.whole(), path)
+        self.all_have(&self.root_shapes(), path)
     }
 
     fn all_have(&self, shapes: &[Shape<'s>], path: &[String]) -> bool {
         let Some((key, rest)) = path.split_first() else { return true };
         shapes.iter().all(|shape| {
-            let types = Types::of(shape);
+            let types = Types::from_shape(shape);
             let lists = |schema: &&Map<String, Value>| {
                 let required = schema.get("required").and_then(Value::as_array);
                 required.is_some_and(|names| names.iter().any(|name| name == key))
@@ -102,13 +102,13 @@ impl<'s> Possible<'s> {
             };
             let here = (types == Types::OBJECT && shape.iter().any(lists))
                 || (types == Types::ARRAY && shape.iter().any(is_long));
-            here && self.all_have(&self.inside(shape, key), rest)
+            here && self.all_have(&self.child_shapes(shape, key), rest)
         })
     }
 
     /// The first object on the way to this path that may have keys which the schema does not name.
     pub(super) fn first_open<'p>(&self, path: &'p [String]) -> Option<&'p [String]> {
-        let mut shapes = self.whole();
+        let mut shapes = self.root_shapes();
         for (depth, key) in path.iter().enumerate() {
             let is_closed = |shape: &Shape<'s>| {
                 let closes = |schema: &&Map<String, Value>| {
@@ -116,24 +116,24 @@ impl<'s> Possible<'s> {
                         .iter()
                         .any(|keyword| schema.get(*keyword) == Some(&Value::Bool(false)))
                 };
-                !Types::of(shape).include(Types::OBJECT) || shape.iter().any(closes)
+                !Types::from_shape(shape).include(Types::OBJECT) || shape.iter().any(closes)
             };
             if !shapes.iter().all(is_closed) {
                 return path.get(..depth);
             }
-            shapes = shapes.iter().flat_map(|shape| self.inside(shape, key)).collect();
+            shapes = shapes.iter().flat_map(|shape| self.child_shapes(shape, key)).collect();
         }
         None
     }
 
-    fn whole(&self) -> Vec<Shape<'s>> {
+    fn root_shapes(&self) -> Vec<Shape<'s>> {
         self.fuel.set(FUEL_MAX);
         self.expand([self.root])
     }
 
     /// What may be under a key of an object, or at an index of a list, of this shape.
-    fn inside(&self, shape: &Shape<'s>, key: &str) -> Vec<Shape<'s>> {
-        let types = Types::of(shape);
+    fn child_shapes(&self, shape: &Shape<'s>, key: &str) -> Vec<Shape<'s>> {
+        let types = Types::from_shape(shape);
         let mut found = Vec::new();
         if types.include(Types::OBJECT) {
             found.extend(self.expand(shape.iter().flat_map(|schema| self.property(schema, key))));
@@ -154,17 +154,17 @@ impl<'s> Possible<'s> {
     fn property(&self, schema: &'s Map<String, Value>, key: &str) -> Vec<&'s Value> {
         let mut found: Vec<&Value> = Vec::new();
         found.extend(schema.get("properties").and_then(|named| named.get(key)));
-        let mut all_told = true;
+        let mut all_decided = true;
         for (pattern, inner) in
             schema.get("patternProperties").and_then(Value::as_object).into_iter().flatten()
         {
             match self.accepts(&json!({"patternProperties": {pattern: false}}), &json!({key: null})) {
                 Some(false) => found.push(inner),
                 Some(true) => {}
-                None => all_told = false,
+                None => all_decided = false,
             }
         }
-        if found.is_empty() && all_told {
+        if found.is_empty() && all_decided {
             found.extend(schema.get("additionalProperties"));
         }
         found
@@ -185,7 +185,7 @@ impl<'s> Possible<'s> {
     /// Every way to satisfy all of these schemas.
     fn expand(&self, schemas: impl IntoIterator<Item = &'s Value>) -> Vec<Shape<'s>> {
         let shapes = schemas.into_iter().fold(vec![Shape::new()], |shapes, schema| self.add(shapes, schema));
-        shapes.into_iter().filter(|shape| Types::of(shape) != Types::NONE).collect()
+        shapes.into_iter().filter(|shape| Types::from_shape(shape) != Types::NONE).collect()
     }
 
     fn add(&self, mut shapes: Vec<Shape<'s>>, schema: &'s Value) -> Vec<Shape<'s>> {
@@ -238,13 +238,13 @@ impl<'s> Possible<'s> {
     }
 }
 
-fn has_identity(schema: &Value) -> bool {
+fn has_own_id(schema: &Value) -> bool {
     match schema {
         Value::Object(fields) => {
             ["$id", "$schema"].iter().any(|key| fields.get(*key).is_some_and(Value::is_string))
-                || fields.values().any(has_identity)
+                || fields.values().any(has_own_id)
         }
-        Value::Array(items) => items.iter().any(has_identity),
+        Value::Array(items) => items.iter().any(has_own_id),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
     }
 }
@@ -257,8 +257,8 @@ fn accepts(schema: &Value, dialect: Option<&Value>, value: &Value) -> Option<boo
     Some(Schema::compile(&schema).ok()?.fault(value).is_none())
 }
 
-impl Values<'_> {
-    pub(super) fn are_none(&self) -> bool {
+impl PossibleValues<'_> {
+    pub(super) fn is_empty(&self) -> bool {
         self.shapes.is_empty()
     }
 
@@ -268,13 +268,13 @@ impl Values<'_> {
     }
 
     fn shape_can_pass(&self, shape: &Shape<'_>, tests: &[&ArgumentTest]) -> bool {
-        let mut types = Types::of(shape);
+        let mut types = Types::from_shape(shape);
         let mut range = Range::default();
-        let mut few: Option<Vec<&Value>> = shape.iter().find_map(|schema| listed(schema));
+        let mut candidates: Option<Vec<&Value>> = shape.iter().find_map(|schema| enum_values(schema));
         for test in tests {
             match test {
-                ArgumentTest::Eq(value) => few = Some(vec![value]),
-                ArgumentTest::In(values) => few = Some(values.iter().collect()),
+                ArgumentTest::Eq(value) => candidates = Some(vec![value]),
+                ArgumentTest::In(values) => candidates = Some(values.iter().collect()),
                 ArgumentTest::Lt(_) | ArgumentTest::Lte(_) | ArgumentTest::Gt(_) | ArgumentTest::Gte(_) => {
                     types = types.and(Types::NUMBER);
                     range.narrow(test);
@@ -284,12 +284,12 @@ impl Values<'_> {
                 ArgumentTest::Ne(_) | ArgumentTest::Present => {}
             }
         }
-        if few.is_none() && Types::NULL.or(Types::BOOLEAN).include_all(types) {
-            few = Some(vec![&Value::Null, &Value::Bool(false), &Value::Bool(true)]);
+        if candidates.is_none() && Types::NULL.or(Types::BOOLEAN).include_all(types) {
+            candidates = Some(vec![&Value::Null, &Value::Bool(false), &Value::Bool(true)]);
         }
-        if let Some(few) = few {
-            return few.into_iter().any(|value| {
-                tests.iter().all(|test| test.holds(Some(value), || is_hit(test, value)))
+        if let Some(candidates) = candidates {
+            return candidates.into_iter().any(|value| {
+                tests.iter().all(|test| test.holds(Some(value), || pattern_matches(test, value)))
                     && shape.iter().all(|schema| self.own_keywords_accept(schema, value))
             });
         }
@@ -306,8 +306,8 @@ impl Values<'_> {
     }
 
     /// For a message: `a number, at least 0`.
-    pub(super) fn in_words(&self) -> String {
-        let words: BTreeSet<String> = self.shapes.iter().map(shape_in_words).collect();
+    pub(super) fn describe(&self) -> String {
+        let words: BTreeSet<String> = self.shapes.iter().map(describe_shape).collect();
         words.into_iter().collect::<Vec<_>>().join(", or ")
     }
 
@@ -318,7 +318,7 @@ impl Values<'_> {
     }
 }
 
-fn is_hit(test: &ArgumentTest, value: &Value) -> bool {
+fn pattern_matches(test: &ArgumentTest, value: &Value) -> bool {
     match (test, value) {
         // What cannot be compiled is refused elsewhere.
         (ArgumentTest::Matches(pattern), Value::String(text)) => {
@@ -331,12 +331,20 @@ fn is_hit(test: &ArgumentTest, value: &Value) -> bool {
 /// More values than this are not listed in a message.
 const LISTED_MAX: usize = 8;
 
-fn shape_in_words(shape: &Shape<'_>) -> String {
-    if let Some(few) = shape.iter().find_map(|schema| listed(schema)).filter(|few| few.len() <= LISTED_MAX) {
-        let few: Vec<String> = few.iter().map(ToString::to_string).collect();
-        return if few.len() == 1 { few.concat() } else { format!("one of {}", few.join(", ")) };
+fn describe_shape(shape: &Shape<'_>) -> String {
+    if let Some(candidates) = shape
+        .iter()
+        .find_map(|schema| enum_values(schema))
+        .filter(|candidates| candidates.len() <= LISTED_MAX)
+    {
+        let candidates: Vec<String> = candidates.iter().map(ToString::to_string).collect();
+        return if candidates.len() == 1 {
+            candidates.concat()
+        } else {
+            format!("one of {}", candidates.join(", "))
+        };
     }
-    let types = Types::of(shape);
+    let types = Types::from_shape(shape);
     if types == Types::ALL {
         return "anything".to_owned();
     }

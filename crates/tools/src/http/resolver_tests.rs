@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use hyper_util::client::legacy::connect::dns::Name;
 use tower_service::Service;
 
-use super::addresses::{Addresses, permitted};
+use super::resolver::{GuardedResolver, permitted};
 
 fn found(addresses: &[&str]) -> Vec<SocketAddr> {
     addresses.iter().map(|text| SocketAddr::new(text.parse().unwrap(), 80)).collect()
@@ -84,8 +84,8 @@ fn names_that_lead_into_a_private_network_are_refused() {
 #[tokio::test]
 async fn what_a_name_resolves_to_is_looked_at_each_time() {
     let here: Name = "localhost".parse().unwrap();
-    let refused = Addresses::of("tools.example.com", false).call(here.clone()).await.unwrap_err();
+    let refused = GuardedResolver::for_host("tools.example.com", false).call(here.clone()).await.unwrap_err();
     assert!(refused.to_string().contains("private_network = true"), "{refused}");
-    assert!(Addresses::of("tools.example.com", true).call(here.clone()).await.unwrap().len() > 0);
-    assert!(Addresses::of("LOCALHOST", false).call(here).await.unwrap().len() > 0);
+    assert!(GuardedResolver::for_host("tools.example.com", true).call(here.clone()).await.unwrap().len() > 0);
+    assert!(GuardedResolver::for_host("LOCALHOST", false).call(here).await.unwrap().len() > 0);
 }
