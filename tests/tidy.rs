@@ -23,5 +23,7 @@ mod tidy {
     mod names;
     mod purity;
     mod sizes;
+    mod type_names;
     mod whitespace;
+    mod words;
 }
