@@ -28,15 +28,15 @@ use crate::stage::{AskOnce, Setting, StoreKind, agent, echo, many_threads, on, u
 use crate::statistics::percentile;
 use crate::tool_process;
 
-/// Runs before a repetition that do not count, for each lane.
+/// Warm-up runs before a repetition, for each lane; they do not count.
 const WARM_UP_COUNT: usize = 4;
 
-/// Milliseconds of one run, and the commits of its decisions.
+/// Times of one run in milliseconds, and the commits of its decisions.
 pub(crate) struct Approval {
     start_to_held: f64,
-    /// Of A and of B.
+    /// The decisions on A and on B.
     pub(crate) decisions: [Decided; 2],
-    /// From the decision on B until the model is asked again.
+    /// From the decision on B until the model is called again.
     to_model: f64,
     /// From the decision on B until the run has ended.
     to_end: f64,
@@ -46,23 +46,23 @@ pub(crate) struct Approval {
 pub(crate) struct Decided {
     /// Until the tool's body is entered.
     pub(crate) to_tool_start: f64,
-    /// Until the verdict is there.
+    /// Until the verdict is returned.
     to_verdict: f64,
-    /// Counted by the store until the tool's body is entered.
+    /// Commits counted by the store until the tool's body is entered.
     pub(crate) commit_count: u64,
 }
 
-/// When the model or a tool was entered, and what the store had counted by then.
+/// When the model or a tool was entered, and the store's commit count at that time.
 #[derive(Clone, Copy)]
 pub(crate) struct Entry {
     pub(crate) at: Instant,
     commit_count: u64,
 }
 
-/// A call of a tool by its id, the model without one.
+/// A tool call has its id; the model has none.
 type Entered = (RunId, Option<CallId>);
 
-/// Who was entered when.
+/// When the model and each tool call were entered.
 #[derive(Clone)]
 pub(crate) struct Entries {
     store: Arc<dyn Store>,
@@ -88,7 +88,7 @@ impl Entries {
     }
 }
 
-/// Notes when it is asked again.
+/// Records when the model is called again.
 struct Asked {
     model: AskOnce,
     entries: Entries,
@@ -124,21 +124,21 @@ pub(crate) fn approvals(entries: &Entries) -> Agent {
     approvals_by(entries, transfer(entries))
 }
 
-/// With another tool behind the calls that are held.
+/// Like `approvals`, but with another tool for the held calls.
 pub(crate) fn approvals_by(entries: &Entries, transfer: impl Tool) -> Agent {
     let model = AskOnce::new(&[("a", "transfer"), ("b", "transfer"), ("c", "echo")]);
     agent(Asked { model, entries: entries.clone() }).tool(transfer).tool(echo())
 }
 
-/// Whoever decides.
+/// How fast the approver decides.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Reader {
-    /// Has to read it first; by then the run has left memory.
+    /// Reads the request first; by then the run has left memory.
     Slow,
     Instant,
 }
 
-/// With notes whoever decides waits until the run has left memory.
+/// With notes, each decision waits until the run has left memory.
 pub(crate) async fn one(
     engine: Engine,
     entries: Entries,
@@ -164,7 +164,7 @@ async fn held(watched: &mut Subscription) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A decision on its way: the tool may be entered after the verdict is there.
+/// A pending decision: the tool may be entered after the verdict has been returned.
 struct Deciding {
     call: CallId,
     asked: Instant,
@@ -224,7 +224,7 @@ pub(crate) fn repetition(
             let (engine, entries) = (engine.clone(), entries.clone());
             move || one(engine.clone(), entries.clone(), notes.clone())
         };
-        // A connection that has not served yet makes its plans, and that would be counted as the work of few runs.
+        // A new connection first prepares its statements, and a few measured runs would have to bear that cost.
         let warm_up_count = WARM_UP_COUNT * at_once;
         let warm_up = Effort { run_count_max: warm_up_count, run_count_min: warm_up_count, ..effort };
         repeat(&opened.store, opened.postmaster(), warm_up, at_once, run.clone()).await?;
@@ -235,7 +235,7 @@ pub(crate) fn repetition(
     })
 }
 
-/// One time of a run.
+/// Selects one of a run's times.
 type Value = fn(&Approval) -> f64;
 
 pub(crate) fn run(

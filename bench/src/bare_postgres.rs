@@ -1,4 +1,4 @@
-//! The bare database: what transactions of the same size take when clients do nothing but insert a row.
+//! The bare database: how long transactions of the same size take when clients only insert a row.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,17 +13,17 @@ use crate::pace::milliseconds;
 use crate::process;
 use crate::report::{Sheet, Target, Unit};
 
-/// Of each client, before anything counts.
+/// Warm-up appends of each client.
 const WARM_UP_COUNT: usize = 10;
-/// Of what the bare appends allow.
+/// The minimum share of what the bare appends allow.
 const SHARE_MIN: f64 = 0.5;
 
-/// A table of its own with nothing but a number and a body.
+/// A separate table with only a number and a body.
 pub(crate) struct BareTable {
     schema: Schema,
 }
 
-/// A connection that appends to it.
+/// A connection that appends to the table.
 pub(crate) struct BareClient {
     client: Client,
     insert: Statement,
@@ -42,7 +42,7 @@ impl BareTable {
         Ok(Self { schema })
     }
 
-    /// Appends are to have `byte_count` bytes.
+    /// Each append has `byte_count` bytes.
     pub(crate) async fn client(&self, byte_count: usize) -> Result<BareClient, Failure> {
         let client = self.schema.database.connect().await?;
         let sql = format!("INSERT INTO {}.appends (body) VALUES ($1)", self.schema.name);
@@ -60,7 +60,7 @@ impl BareTable {
 }
 
 impl BareClient {
-    /// Milliseconds of one transaction, which is one round trip.
+    /// Milliseconds for one transaction, which is one round trip.
     pub(crate) async fn commit(&self) -> Result<f64, Failure> {
         let begin = Instant::now();
         self.client.execute(&self.insert, &[&self.body]).await?;
@@ -68,10 +68,10 @@ impl BareClient {
     }
 }
 
-/// What the database does for so many clients, each of which sends its next append when it has heard of the last one.
+/// The database's performance with concurrent clients, each sending its next append once the last one is acknowledged.
 pub(crate) struct BareAppends {
     per_second: f64,
-    /// Milliseconds of the processor for an append.
+    /// CPU milliseconds per append.
     client_cpu: Option<f64>,
     server_cpu: Option<f64>,
 }
@@ -94,7 +94,7 @@ pub(crate) async fn appends(
     for client in clients {
         lanes.spawn(async move {
             let mut count = 0_u32;
-            // At least one each, however short the time is.
+            // At least one append per client, however short the time is.
             loop {
                 client.commit().await?;
                 count += 1;
@@ -117,7 +117,7 @@ pub(crate) async fn appends(
     Ok(BareAppends { per_second, client_cpu: each(after.0, before.0), server_cpu: each(after.1, before.1) })
 }
 
-/// `runs_per_second` has one value for each measurement, with as many runs at once as there were clients.
+/// `runs_per_second` has one value for each measurement, with as many concurrent runs as there were clients.
 pub(crate) fn figures(sheet: &mut Sheet, client_count: usize, bare: &[BareAppends], runs_per_second: &[f64]) {
     let suffix = format!("c{client_count}");
     let clients = format!("bare database, {client_count} clients");

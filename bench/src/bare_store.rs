@@ -1,4 +1,4 @@
-//! The bare store: what appends of W1's size take when clients hand them to the store without an engine.
+//! The bare store: how long appends of W1's size take when clients call the store without an engine.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -27,9 +27,9 @@ const CALLS: [&str; 2] = ["call_0", "call_1"];
 /// Batches that do not count: the first ones grow the log.
 const WARM_UP_COUNT: usize = 4;
 
-/// What the store does for so many clients.
+/// The store's performance with a number of concurrent clients.
 pub(crate) struct Bare {
-    /// Each client sends its next append when it has heard of the last one.
+    /// Each client sends its next append once the last one is acknowledged.
     pub(crate) appends_per_second: f64,
     /// Milliseconds from when all clients send one append each until the last one is acknowledged.
     pub(crate) batches: Vec<f64>,
@@ -37,7 +37,7 @@ pub(crate) struct Bare {
     pub(crate) bytes_per_append: f64,
 }
 
-/// A commit that is built and not sent: the results of both calls.
+/// A prepared commit that is not sent yet: the results of both calls.
 struct Ready {
     lease: Lease,
     append: Append,
@@ -91,7 +91,7 @@ async fn batch(store: &Arc<dyn Store>, lanes: &mut [Vec<Ready>]) -> Result<f64, 
     Ok(milliseconds(begin.elapsed()))
 }
 
-/// Seconds for everything that is left.
+/// Seconds for all remaining appends.
 async fn one_after_the_other(store: &Arc<dyn Store>, lanes: Vec<Vec<Ready>>) -> Result<f64, Failure> {
     let begin = Instant::now();
     let mut clients = JoinSet::new();
@@ -110,7 +110,7 @@ async fn one_after_the_other(store: &Arc<dyn Store>, lanes: Vec<Vec<Ready>>) -> 
     Ok(begin.elapsed().as_secs_f64())
 }
 
-/// For each client so many runs whose two calls have come back, which the store does not know yet.
+/// For each client, `append_count` runs whose two calls have returned, which the store does not know yet.
 async fn prepared(
     store: &Arc<dyn Store>,
     client_count: usize,
@@ -134,7 +134,7 @@ async fn prepared(
     Ok(lanes)
 }
 
-/// A run on a thread of its own, in the store up to the commit in which its calls have started.
+/// A run on a thread of its own, stored up to the commit in which its calls started.
 async fn ready(store: &Arc<dyn Store>, number: usize) -> Result<Ready, Failure> {
     let now = store.now();
     let order = order(number);
@@ -162,7 +162,7 @@ async fn ready(store: &Arc<dyn Store>, number: usize) -> Result<Ready, Failure> 
     Ok(Ready { lease, append: Append { expected_version, ..append } })
 }
 
-/// What the machine makes of these inputs, as an engine hands it to its store.
+/// The commit that the machine makes of these inputs, as an engine passes it to its store.
 fn commit(run: &mut Run, first: Option<Event>, inputs: &[Input], now: Timestamp) -> Result<Append, Failure> {
     let before = first.is_none().then(|| run.control.clone());
     let mut events: Vec<Event> = first.into_iter().collect();
@@ -193,7 +193,7 @@ fn unfit(why: ImpossibleEvent) -> Failure {
     Failure::new(format!("an event does not fit its run: {why:?}"))
 }
 
-/// Ids as long as those of an engine, and in order of time as they are.
+/// Ids of the same length as an engine's, and also in time order.
 fn order(number: usize) -> RunRequest {
     let id = |prefix: &str| format!("{prefix}_0190f3c4-7a3b-7c22-b1a5-{number:012x}");
     RunRequest {

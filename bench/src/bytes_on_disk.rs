@@ -1,4 +1,4 @@
-//! A folder of its own for each measurement, gone when it is over, and how much lies in it.
+//! A separate folder for each measurement, removed afterwards, and the number of bytes in it.
 
 use std::fs;
 use std::io;

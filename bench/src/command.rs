@@ -1,4 +1,4 @@
-//! The command line: what is measured, on which stores, how long, and in which form it is shown.
+//! The command line: what to measure, on which stores, for how long, and the output format.
 
 use std::env;
 use std::path::PathBuf;
@@ -54,32 +54,32 @@ Progress goes to stderr, results to stdout. Exit status: 0 measured, 1 a run did
 the command line is not known.";
 
 const CONCURRENCY_DEFAULT: usize = 64;
-/// The program starts itself with these words: as the process after a restart, as one of several nodes, and as the
+/// The program starts itself with these arguments: as the process after a restart, as one of several nodes, and as the
 /// process of a tool.
 pub(crate) const RESTARTED: &str = "--restarted-on";
 pub(crate) const NODE: &str = "--node-on";
 pub(crate) const TOOL: &str = "--as-tool";
 pub(crate) const TOOL_SERVER: &str = "--as-tool-server";
 pub(crate) const COSTLY_CLIENT: &str = "--as-costly-client";
-/// Whoever compares others with us starts the server with this word.
+/// Scripts that compare other systems with Holdpoint start the server with this argument.
 const SERVER: &str = "--postgres-server";
-/// Beyond this the engine queues runs, and the queue is what would be measured.
+/// Above this the engine queues runs, and the measurement would be of the queue.
 const CONCURRENCY_MAX: usize = 256;
-/// Of one repetition.
+/// Maximum length of one repetition.
 const SECONDS_MAX: usize = 600;
-/// Ten times what is promised; 60 GB of disk.
+/// Ten times the promised number; 60 GB of disk.
 const RUN_COUNT_MAX: usize = 10_000_000;
 
 #[derive(Debug, PartialEq)]
 pub(crate) struct Command {
     pub(crate) suites: Vec<Suite>,
     pub(crate) stores: Vec<StoreKind>,
-    /// Where the server is, if it is not our own.
+    /// The server's address, unless a private one is started.
     pub(crate) database: Option<String>,
     pub(crate) concurrency: usize,
-    /// In the largest fleet.
+    /// Runs in the largest fleet.
     pub(crate) run_count_max: Option<usize>,
-    /// The server that is measured, if it does not lie beside this program.
+    /// The server program to measure, if it is not beside this program.
     pub(crate) program: Option<PathBuf>,
     pub(crate) level: Level,
     pub(crate) form: Form,
@@ -90,13 +90,13 @@ pub(crate) struct Command {
 pub(crate) enum Asked {
     Help,
     Measurement(Command),
-    /// The process after a restart, or a node, in this place.
+    /// The process after a restart, or a node, on the fleet in this place.
     Restarted(Place),
     /// A server with its data in this folder.
     Server(PathBuf),
     /// The process of a tool.
     Tool,
-    /// The process of a tool behind an address.
+    /// The process of an HTTP tool.
     ToolServer,
     /// The process that sends costly requests to the server at this address.
     CostlyClient(String),
@@ -195,7 +195,7 @@ fn count(name: &str, word: &str, max: usize) -> Result<usize, String> {
     }
 }
 
-/// Build folders lie on a disk more often than the system's folder for temporary files does.
+/// Build folders are on a disk more often than the system's temporary folder.
 fn beside_this_program() -> PathBuf {
     let program = env::current_exe().ok();
     program.as_deref().and_then(|path| path.parent()).map_or_else(env::temp_dir, PathBuf::from)

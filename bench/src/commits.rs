@@ -1,19 +1,19 @@
-//! The commits of a run, read off its events: how many there were, and which results settled apart.
+//! Counts the commits of a run from its events, and the results that were committed separately.
 
 use engine::store::CommittedEvent;
 use machine::event::Fact;
 
-/// A run of W1 takes so many commits if its results settle together: the start, the answer that asks, the results,
-/// and the last answer.
+/// Commits of a W1 run if its results share a commit: the start, the answer with the calls, the results, and the last
+/// answer.
 pub(crate) const TOOL_ROUND: u64 = 4;
 
-/// What a commit of W2 hands to the store, on average.
+/// Average size of a W2 commit passed to the store.
 pub(crate) const APPROVAL_COMMIT_BYTES: usize = 1_300;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Commits {
     pub(crate) count: u64,
-    /// Commits that brought a result.
+    /// Commits that contained a result.
     with_results: u64,
     result_is_open: bool,
 }
@@ -21,7 +21,7 @@ pub(crate) struct Commits {
 impl Commits {
     pub(crate) fn see(&mut self, committed: &CommittedEvent) {
         self.result_is_open |= matches!(committed.event.fact, Fact::ExecutionSucceeded { .. });
-        // The last event of a commit has its name.
+        // Only the last event of a commit has a checkpoint.
         if committed.checkpoint.is_some() {
             self.count += 1;
             self.with_results += u64::from(self.result_is_open);

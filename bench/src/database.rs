@@ -1,4 +1,4 @@
-//! The database of a measurement: a server of its own or one that was named, and a schema for each store in it.
+//! The database of a measurement: a private server or a named one, with a schema for each store.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,14 +15,14 @@ static SCHEMA_COUNT: AtomicU32 = AtomicU32::new(0);
 
 pub(crate) struct Database {
     pub(crate) address: String,
-    /// None where the server is on another machine.
+    /// None if the server is on another machine.
     pub(crate) postmaster: Option<Postmaster>,
-    /// Stopped and removed when nobody measures any more.
+    /// Stopped and removed when the last user drops the database.
     _server: Option<Server>,
 }
 
 impl Database {
-    /// The named one, or one of its own whose data lie in this folder.
+    /// The named database, or a private one with its data in this folder.
     pub(crate) async fn open(named: Option<&str>, folder: &Path) -> Result<Arc<Self>, Failure> {
         let (address, server) = match named {
             Some(address) => (address.to_owned(), None),
@@ -44,7 +44,7 @@ impl Database {
         Ok(Arc::new(database))
     }
 
-    /// Its traffic ends with it.
+    /// The connection closes when the client is dropped.
     pub(crate) async fn connect(&self) -> Result<Client, Failure> {
         let (client, connection) = tokio_postgres::connect(&self.address, NoTls).await?;
         tokio::spawn(connection);
@@ -59,26 +59,26 @@ impl Database {
     }
 }
 
-/// The tables of one store. They stay behind in a named database if the measurement fails.
+/// The tables of one store. They are left in a named database if the measurement fails.
 pub(crate) struct Schema {
     pub(crate) database: Arc<Database>,
     pub(crate) name: String,
 }
 
 impl Schema {
-    /// A name that nobody else uses.
+    /// With a name that no other schema uses.
     pub(crate) fn of(database: &Arc<Database>) -> Self {
         let number = SCHEMA_COUNT.fetch_add(1, Ordering::Relaxed);
         let name = format!("bench_{}_{number}", std::process::id());
         Self { database: database.clone(), name }
     }
 
-    /// A node on it. The first one makes the tables.
+    /// Opens a node on the schema. The first one creates the tables.
     pub(crate) async fn store(&self) -> Result<PostgresStore, Failure> {
         store_in(&self.database.address, &self.name).await
     }
 
-    /// Of tables, indexes and whatever else belongs to them.
+    /// Bytes of tables, indexes and everything that belongs to them.
     pub(crate) async fn byte_count(&self) -> Result<u64, Failure> {
         let sql = "SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint
             FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relkind = 'r'";

@@ -1,4 +1,5 @@
-//! Decisions on parked runs in turns with bare transactions: what a decision costs beside its commits in a database.
+//! Decisions on parked runs, alternating with bare transactions: what a decision costs in a database besides its
+//! commits.
 
 use crate::approval::{Entries, approvals, one};
 use crate::bare_postgres::BareTable;
@@ -8,18 +9,18 @@ use crate::report::{Sheet, Target, Unit};
 use crate::stage::{Setting, many_threads, on};
 use crate::statistics::percentile;
 
-/// Runs that do not count.
+/// Warm-up runs; they do not count.
 const WARM_UP_COUNT: usize = 10;
-/// A decision may be accepted in one commit, and its tool start after another.
+/// A decision may be accepted in one commit, and its tool may start after another.
 const COMMITS: f64 = 2.0;
-/// Beside these commits.
+/// In addition to these commits.
 const START_MS_MAX: f64 = 4.0;
 
-/// Milliseconds.
+/// In milliseconds.
 pub(crate) struct InTurns {
     /// From a decision on a parked run until the body of its tool is entered.
     decisions: Vec<f64>,
-    /// Of bare transactions of the same size, as many, in between.
+    /// The same number of bare transactions of the same size, alternating with the decisions.
     bare_commits: Vec<f64>,
 }
 

@@ -1,4 +1,4 @@
-//! The bare disk: what one synced commit takes when there is nothing but SQLite.
+//! The bare disk: how long one synced commit takes with SQLite only.
 
 use std::path::Path;
 use std::time::Instant;
@@ -9,16 +9,16 @@ use crate::bytes_on_disk::Folder;
 use crate::failure::Failure;
 use crate::pace::milliseconds;
 
-/// A file of its own, with the settings of the store and nothing else in it.
+/// A separate file with the store's settings and nothing else in it.
 pub(crate) struct BareDisk {
     connection: Connection,
     body: Vec<u8>,
-    /// Removed after the file was closed.
+    /// Removed after the file is closed.
     _folder: Folder,
 }
 
 impl BareDisk {
-    /// Appends are to have `byte_count` bytes.
+    /// Each append has `byte_count` bytes.
     pub(crate) fn within(folder: &Path, byte_count: usize) -> Result<Self, Failure> {
         let folder = Folder::within(folder)?;
         let connection = Connection::open(folder.file("bare.db"))?;
@@ -28,12 +28,12 @@ impl BareDisk {
         connection
             .execute_batch("CREATE TABLE appends (id INTEGER PRIMARY KEY, body BLOB NOT NULL) STRICT")?;
         let disk = Self { connection, body: vec![b'x'; byte_count], _folder: folder };
-        // The first one creates the log and does not count.
+        // The first commit creates the log and does not count.
         disk.commit(1)?;
         Ok(disk)
     }
 
-    /// Milliseconds until so many appends are synced, in one transaction.
+    /// Milliseconds until `append_count` appends are synced, in one transaction.
     pub(crate) fn commit(&self, append_count: usize) -> Result<f64, Failure> {
         let begin = Instant::now();
         self.connection.execute_batch("BEGIN IMMEDIATE")?;
@@ -46,7 +46,7 @@ impl BareDisk {
     }
 }
 
-/// Milliseconds that each of so many synced transactions takes: `append_count` rows of `byte_count` bytes.
+/// Milliseconds for each of `batch_count` synced transactions of `append_count` rows with `byte_count` bytes.
 pub(crate) fn synced_batches(
     folder: &Path,
     append_count: usize,

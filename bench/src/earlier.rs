@@ -1,21 +1,21 @@
-//! A text in which every id and every point in time lies earlier: the same story, told of other runs.
+//! Moves every id and every timestamp in a text back in time, so that it describes other runs.
 
 use std::ops::RangeInclusive;
 
 /// `8-4-4-4-12` hex digits.
 const UUID_BYTES: usize = 36;
-/// The digits of a UUID of version 7 that say when it was made, with the dash between them.
+/// The digits of a version 7 UUID that encode the time, with the dash between them.
 const TIME_BYTES: usize = 13;
 
 pub(crate) struct Earlier {
     /// Milliseconds.
     pub(crate) by: i64,
-    /// Numbers in here are points in time.
+    /// Numbers in this range are timestamps.
     pub(crate) window: RangeInclusive<i64>,
 }
 
 impl Earlier {
-    /// Of the same length as before.
+    /// The result has the same length.
     pub(crate) fn text(&self, text: &str) -> String {
         let mut told = String::with_capacity(text.len());
         let mut rest = text;
@@ -53,7 +53,7 @@ impl Earlier {
     }
 }
 
-/// A UUID of version 7, the kind that begins with a time.
+/// A version 7 UUID, which begins with a time.
 pub(crate) fn uuid_in_front(text: &str) -> Option<&str> {
     let uuid = text.get(..UUID_BYTES)?;
     let fits = uuid.bytes().enumerate().all(|(place, byte)| match place {

@@ -1,4 +1,4 @@
-//! How much is measured: more repetitions for a figure to quote, fewer for a look.
+//! How much is measured: many repetitions for figures to quote, few for a quick look.
 
 use std::time::Duration;
 
@@ -13,19 +13,19 @@ pub(crate) enum Level {
     Once(Duration),
 }
 
-/// Of the workloads that drive the engine.
+/// For the workloads that drive the engine.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Effort {
-    /// How often a measurement is repeated, each time on an empty store; the median of these counts.
+    /// How often a measurement is repeated, each time on an empty store. The median is reported.
     pub(crate) repetition_count: usize,
-    /// How long one repetition goes on, within the two limits that follow.
+    /// Length of one repetition, within the two limits that follow.
     pub(crate) repetition: Duration,
     pub(crate) run_count_min: usize,
-    /// A store in memory keeps what it is given.
+    /// Limited because a store in memory keeps everything it is given.
     pub(crate) run_count_max: usize,
-    /// Synced batches by which the disk is known.
+    /// Synced batches used to measure the disk.
     pub(crate) disk_batch_count: usize,
-    /// Appends of each client by which the bare store is known, once all together and once one after the other.
+    /// Appends of each client used to measure the bare store: once all together, and once one after the other.
     pub(crate) bare_batch_count: usize,
     /// Rounds of the long runs.
     pub(crate) rounds: [u32; 2],
@@ -39,15 +39,15 @@ pub(crate) struct Effort {
     pub(crate) real_run_count: usize,
     /// Runs in the fleets, smallest first.
     pub(crate) fleets: &'static [usize],
-    /// Runs of each fleet that are decided, once with what the last process left in memory and once without.
+    /// Runs of each fleet that are decided, once with a warm page cache and once with a cold one.
     pub(crate) woken_count: usize,
-    /// How long nodes are watched that have nothing to do.
+    /// How long idle nodes are observed.
     pub(crate) idle: Duration,
-    /// Runs whose tools are another process; 0 where this program cannot start itself as one.
+    /// Runs whose tools are in another process; 0 if this program cannot start itself as one.
     pub(crate) remote_run_count: usize,
-    /// What is asked of a server.
+    /// The load put on a server.
     pub(crate) http: Load,
-    /// Messages that a tenant posts beside another tenant's costly requests.
+    /// Messages that a tenant posts while another tenant sends costly requests.
     pub(crate) costly_posts: usize,
 }
 
@@ -119,7 +119,7 @@ impl Effort {
         }
     }
 
-    /// To see that everything works.
+    /// Enough to see that everything works.
     #[cfg(test)]
     pub(crate) const TINY: Self = Self {
         repetition_count: 1,

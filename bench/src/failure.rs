@@ -1,4 +1,4 @@
-//! Why a measurement has no result: the world is wrong, or a run did not do what it must.
+//! Why a measurement has no result: the environment is wrong, or a run did not do what it must.
 
 use std::error::Error;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! A fleet of held runs in one file: some that the engine brought there, the rest copied from these under other ids.
+//! A fleet of held runs in one file: some were held by the engine, the rest are copies of these with other ids.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -25,13 +25,13 @@ use crate::failure::Failure;
 use crate::pace::repeat;
 use crate::stage::user_message;
 
-/// Runs that are held together.
+/// Number of runs that the engine works on at the same time.
 pub(crate) const AT_ONCE: usize = 64;
-/// How long the last workers may take to let go.
+/// How long the last workers may take to release the store.
 pub(crate) const CLOSE_TIME_MAX: Duration = Duration::from_secs(20);
 const FILE_NAME: &str = "runs.db";
 
-/// Runs in a file, none of which anybody works on.
+/// Runs in a file, none of them held by a worker.
 pub(crate) struct Fleet {
     folder: Folder,
     pub(crate) run_count: usize,
@@ -49,7 +49,7 @@ impl Fleet {
         Ok(bytes as f64 / self.run_count as f64)
     }
 
-    /// Real ones: a message came in, the model asked for three calls, one was performed, two are held.
+    /// Creates real runs: a message came in, the model asked for three calls, one was performed, two are held.
     pub(crate) async fn held(parent: &Path, effort: Effort, run_count: usize) -> Result<Self, Failure> {
         let folder = Folder::within(parent)?;
         let store: Arc<dyn Store> = Arc::new(SqliteStore::open(folder.file(FILE_NAME))?);
@@ -66,11 +66,11 @@ impl Fleet {
         Ok(Self { folder, run_count })
     }
 
-    /// As many as this, oldest first, the real ones last.
+    /// Copies the runs until there are `run_count`, oldest first, the real ones last.
     pub(crate) fn copied(&self, parent: &Path, run_count: usize) -> Result<Self, Failure> {
         let folder = Folder::within(parent)?;
         let path = folder.file(FILE_NAME);
-        // The store makes its own tables.
+        // The store creates its own tables.
         drop(SqliteStore::open(&path)?);
         let copy = Copy::of(&self.file(), &path)?;
         let generations = run_count.div_ceil(self.run_count);
@@ -84,7 +84,7 @@ impl Fleet {
         Ok(Self { folder, run_count })
     }
 
-    /// Ids of so many runs, each another one; the same seed gives the same places.
+    /// Ids of `count` different runs; the same seed selects the same numbers.
     pub(crate) fn any(&self, count: usize, seed: u64) -> Result<Vec<RunId>, Failure> {
         let connection = Connection::open(self.file())?;
         let mut select = connection.prepare("SELECT id FROM runs WHERE row = ?1")?;
@@ -107,7 +107,7 @@ impl Fleet {
     }
 }
 
-/// Each of these is held, its log folds to its control, and its approvals are listed.
+/// Checks that each run is held, its log folds to its control, and its approvals are listed.
 pub(crate) async fn check_each(store: &dyn Store, runs: &[RunId]) -> Result<(), Failure> {
     let tenant = Tenant::default();
     for run in runs {
@@ -139,7 +139,7 @@ pub(crate) async fn check_each(store: &dyn Store, runs: &[RunId]) -> Result<(), 
     Ok(())
 }
 
-/// One run comes in and is held.
+/// Posts one message and waits until the run is held.
 pub(crate) async fn hold(engine: Engine) -> Result<(), Failure> {
     let finished = engine.run(user_message()).await?;
     match finished.outcome {
@@ -150,14 +150,14 @@ pub(crate) async fn hold(engine: Engine) -> Result<(), Failure> {
     }
 }
 
-/// SplitMix64: neighbours in, no neighbours out.
+/// SplitMix64: neighbouring inputs give scattered outputs.
 pub(crate) const fn scattered(state: u64) -> u64 {
     let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     mixed ^ (mixed >> 31)
 }
 
-/// From one file, attached as `real`, to another. Nobody else has either of them open.
+/// Copies from one file, attached as `real`, to another. No other process has either of them open.
 struct Copy {
     connection: Connection,
     statements: Vec<String>,
@@ -168,7 +168,7 @@ struct Copy {
 impl Copy {
     fn of(from: &Path, to: &Path) -> Result<Self, Failure> {
         let connection = Connection::open(to)?;
-        // A copy that is lost is made again. The store sets the file up for itself when it opens it.
+        // A lost copy is simply made again. The store applies its own settings when it opens the file.
         connection.pragma_update_and_check(None, "journal_mode", "OFF", |_| Ok(()))?;
         connection.pragma_update(None, "synchronous", "OFF")?;
         connection.pragma_update(None, "cache_size", -256 * 1_024)?;
@@ -200,7 +200,7 @@ impl Copy {
         Ok(Self { connection, statements, window })
     }
 
-    /// The first `count` of the real runs, numbered behind the `before` that are there, so many windows earlier.
+    /// Copies the first `count` real runs, numbered after the existing `before`, and `windows` windows earlier.
     fn generation(&self, before: usize, count: usize, windows: usize) -> Result<(), Failure> {
         let by = (self.window.end() - self.window.start() + 1) * i64::try_from(windows)?;
         self.connection.execute_batch("BEGIN")?;
@@ -213,7 +213,7 @@ impl Copy {
     }
 }
 
-/// Threads and runs before what belongs to them.
+/// Threads and runs come before the tables that refer to them.
 fn tables_of_tenants(connection: &Connection) -> Result<Vec<String>, Failure> {
     let mut select = connection.prepare(
         "SELECT name FROM real.sqlite_schema AS found WHERE type = 'table'
@@ -224,8 +224,8 @@ fn tables_of_tenants(connection: &Connection) -> Result<Vec<String>, Failure> {
     Ok(names)
 }
 
-/// Copies a table: `?1` is added to the numbers of threads and runs, `?2` milliseconds are taken from every time and
-/// id, and runs with a number beyond `?3` are left out.
+/// Copies a table: adds `?1` to the numbers of threads and runs, subtracts `?2` milliseconds from every time and id,
+/// and leaves out runs with a number above `?3`.
 fn statement(connection: &Connection, table: &str) -> Result<String, Failure> {
     let mut select =
         connection.prepare("SELECT name, type FROM pragma_table_info(?1, 'real') ORDER BY cid")?;
@@ -237,7 +237,7 @@ fn statement(connection: &Connection, table: &str) -> Result<String, Failure> {
     for (name, kind) in &columns {
         let value = match (name.as_str(), kind.as_str()) {
             ("row", _) if has_own_number => "row + ?1".to_owned(),
-            // Numbers that nobody refers to are given anew.
+            // Numbers that no row refers to are assigned again.
             ("row" | "ticket", _) => continue,
             ("run" | "thread" | "parent", _) => format!("{name} + ?1"),
             ("control", _) => "earlier_control(control, ?2)".to_owned(),
@@ -268,7 +268,7 @@ fn text(context: &Context<'_>, earlier: Earlier) -> rusqlite::Result<Value> {
     }
 }
 
-/// Through its readable form, in which ids are texts and times are numbers.
+/// Rewrites the control through its readable form, in which ids are strings and times are numbers.
 fn control(context: &Context<'_>, earlier: Earlier) -> rusqlite::Result<Value> {
     let stored: Vec<u8> = context.get(0)?;
     let control = Control::decode(&stored).map_err(|why| unfit(Failure::new(format!("{why:?}"))))?;

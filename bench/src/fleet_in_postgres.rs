@@ -1,4 +1,4 @@
-//! A fleet of held runs in one schema: some that the engine brought there, the rest copied from these under other ids.
+//! A fleet of held runs in one schema: some were held by the engine, the rest are copies of these with other ids.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,19 +18,19 @@ use crate::failure::Failure;
 use crate::fleet::{AT_ONCE, CLOSE_TIME_MAX, check_each, hold, scattered};
 use crate::pace::repeat;
 
-/// A UUID of version 7, without the eight digits in front, which say when it was made.
+/// A version 7 UUID without its first eight digits, which encode the time.
 const BEHIND_TIME: &str = "(-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12})";
 
-/// Runs that nobody works on.
+/// Runs that no worker holds.
 pub(crate) struct FleetInPostgres {
     pub(crate) schema: Schema,
     run_count: usize,
-    /// The last number that a run has.
+    /// The highest run number.
     last: i64,
 }
 
 impl FleetInPostgres {
-    /// Real ones: a message came in, the model asked for three calls, one was performed, two are held.
+    /// Creates real runs: a message came in, the model asked for three calls, one was performed, two are held.
     pub(crate) async fn held(
         database: &Arc<Database>,
         effort: Effort,
@@ -56,14 +56,14 @@ impl FleetInPostgres {
         Ok(Self { schema, run_count, last: row.try_get(0)? })
     }
 
-    /// As many as this. The database has cleaned up behind them, and has nothing left to do.
+    /// Copies the runs until there are `run_count`. Vacuums afterwards, so that the database has no work left.
     pub(crate) async fn copied(&self, run_count: usize) -> Result<Self, Failure> {
         let database = &self.schema.database;
         let schema = Schema::of(database);
-        // The store makes its own tables.
+        // The store creates its own tables.
         drop(schema.store().await?);
         let client = database.connect().await?;
-        // What a row refers to is copied before it, and a copy that is lost is made again.
+        // Rows are copied after the rows they refer to, so no checks are needed, and a lost copy is simply made again.
         client.batch_execute("SET session_replication_role = replica; SET synchronous_commit = off").await?;
         let copy = Copy { client, from: &self.schema.name, to: &schema.name };
         let tables = copy.tables_of_tenants().await?;
@@ -86,7 +86,7 @@ impl FleetInPostgres {
         Ok(bytes.saturating_sub(bytes_empty) as f64 / self.run_count as f64)
     }
 
-    /// Ids of so many runs, each another one; the same seed gives the same places.
+    /// Ids of `count` different runs; the same seed selects the same numbers.
     pub(crate) async fn any(&self, count: usize, seed: u64) -> Result<Vec<RunId>, Failure> {
         let client = self.schema.database.connect().await?;
         let select =
@@ -96,7 +96,7 @@ impl FleetInPostgres {
         while ids.len() < count.min(self.run_count) {
             state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
             let number = i64::try_from(scattered(state) % u64::try_from(self.last)?)? + 1;
-            // Not every number was given out.
+            // Not every number was assigned.
             if taken.insert(number)
                 && let Some(row) = client.query_opt(&select, &[&number]).await?
             {
@@ -111,7 +111,7 @@ impl FleetInPostgres {
     }
 }
 
-/// From one schema to another.
+/// Copies from one schema to another.
 struct Copy<'a> {
     client: Client,
     from: &'a str,
@@ -120,12 +120,12 @@ struct Copy<'a> {
 
 struct Table {
     name: String,
-    /// With the number of the generation and the numbers behind which its threads and runs begin.
+    /// The statement that copies a generation's rows. Its parameters are described at `Copy::insert`.
     insert: String,
 }
 
 impl Copy<'_> {
-    /// Threads and runs before what belongs to them.
+    /// Threads and runs come before the tables that refer to them.
     async fn tables_of_tenants(&self) -> Result<Vec<Table>, Failure> {
         let sql = "SELECT c.relname::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
             WHERE n.nspname = $1 AND c.relkind IN ('r', 'p') AND NOT c.relispartition
@@ -139,9 +139,9 @@ impl Copy<'_> {
         Ok(tables)
     }
 
-    /// `$1` is added to the numbers of runs, `$2` to those of threads; `$3` takes the place of the digits of every id
-    /// that say when it was made; runs with a number beyond `$4` are left out. Their controls are not texts: `$5` and
-    /// `$6` are numbers of runs and what their copies have.
+    /// `$1` is added to the run numbers and `$2` to the thread numbers. `$3` replaces the time digits of every id. Runs
+    /// with a number above `$4` are left out. Controls are not text: `$5` has run numbers, and `$6` the controls of
+    /// their copies.
     async fn insert(&self, table: &str) -> Result<String, Failure> {
         let sql = "SELECT column_name::text, data_type::text FROM information_schema.columns
             WHERE table_schema = $1 AND table_name = $2 ORDER BY ordinal_position";
@@ -149,7 +149,7 @@ impl Copy<'_> {
         for row in self.client.query(sql, &[&self.from, &table]).await? {
             let (name, kind): (String, String) = (row.try_get(0)?, row.try_get(1)?);
             let value = match (name.as_str(), kind.as_str()) {
-                // Numbers that nobody refers to are given anew.
+                // Numbers that no row refers to are assigned again.
                 ("ticket", _) => continue,
                 ("run" | "parent", _) => format!("{name} + $1"),
                 ("thread", _) => "thread + $2".to_owned(),
@@ -169,7 +169,7 @@ impl Copy<'_> {
         };
         let controls = if table == "runs" { "JOIN controls ON of_run = run" } else { "" };
         let (names, values) = (names.join(", "), values.join(", "));
-        // Every statement has the same parameters, whether it needs them or not.
+        // Every statement gets the same parameters, whether it uses them or not.
         Ok(format!(
             "WITH given AS (SELECT $1::bigint, $2::bigint, $3::text, $4::bigint),
                  controls AS (SELECT * FROM unnest($5::bigint[], $6::bytea[]) AS c (of_run, renamed_control))
@@ -179,13 +179,13 @@ impl Copy<'_> {
         ))
     }
 
-    /// They belong to no tenant.
+    /// Revisions belong to no tenant.
     async fn revisions(&self) -> Result<(), Failure> {
         let sql = format!("INSERT INTO {}.revisions SELECT * FROM {}.revisions", self.to, self.from);
         Ok(self.client.batch_execute(&sql).await?)
     }
 
-    /// The first `count` of the real runs.
+    /// Copies the first `count` of the real runs.
     async fn generation(&self, tables: &[Table], generation: usize, count: usize) -> Result<(), Failure> {
         let sql = format!(
             "SELECT
@@ -207,7 +207,7 @@ impl Copy<'_> {
         Ok(())
     }
 
-    /// Through their readable form, in which ids are texts.
+    /// Rewrites controls through their readable form, in which ids are strings.
     async fn controls(&self, time: &str) -> Result<(Vec<i64>, Vec<Vec<u8>>), Failure> {
         let (mut runs, mut controls) = (Vec::new(), Vec::new());
         let sql = format!("SELECT run, control FROM {}.runs", self.from);
@@ -221,7 +221,7 @@ impl Copy<'_> {
         Ok((runs, controls))
     }
 
-    /// Numbers go on behind those that were given out. Gives the last one of a run.
+    /// Makes the sequences continue after the assigned numbers. Returns the last run number.
     async fn finish(&self, tables: &[Table]) -> Result<i64, Failure> {
         let to = self.to;
         let sql = format!(
@@ -237,7 +237,7 @@ impl Copy<'_> {
     }
 }
 
-/// The text with another time in the ids in it.
+/// The text with another time in the ids it contains.
 fn renamed(text: &str, time: &str) -> String {
     let mut told = String::with_capacity(text.len());
     let mut rest = text;

@@ -1,4 +1,4 @@
-//! W4, a long run: many tool rounds, kept in memory or parked and loaded again at every step. Does a late step cost
+//! W4, a long run: many tool rounds, kept in memory or parked and reloaded at every step. Does a late step cost
 //! more than an early one?
 
 use std::hint::black_box;
@@ -32,7 +32,7 @@ use crate::statistics::{mean, median};
 const EARLY_STEPS: RangeInclusive<u32> = 50..=150;
 const LATE_STEPS: RangeInclusive<u32> = 900..=1_000;
 const GROWTH_MAX: f64 = 1.2;
-/// The steps that are shown, each as the median of the steps around it.
+/// The steps that are reported, each as the median of the steps around it.
 const SHOWN_STEPS: [u32; 3] = [10, 200, 1_000];
 const AROUND: u32 = 5;
 
@@ -43,7 +43,7 @@ pub(crate) enum Stay {
     /// Each round's call is held, and decided only after the run has left memory. Its transcript is read from the
     /// store at every step.
     Parked,
-    /// The same, as an engine does it by itself: it keeps the transcripts of runs that were let go lately.
+    /// The same with the engine's default settings: it caches the transcripts of recently released runs.
     Shelved,
 }
 
@@ -79,14 +79,14 @@ impl Stay {
 struct Mark {
     entered: Instant,
     left: Instant,
-    /// From the first read of the log until the model was entered: the transcript was loaded.
+    /// From the first read of the log until the model was entered, while the transcript was loaded.
     load: Option<Duration>,
     message_count: usize,
     store_bytes: u64,
     bytes_written: u64,
 }
 
-/// Asks for one call after the other, reads all that it is given, and leaves marks.
+/// Asks for one call after the other, reads everything it is given, and records marks.
 struct Rounds {
     rounds: u32,
     marks: Arc<Mutex<Vec<Mark>>>,
@@ -131,7 +131,7 @@ fn call_id(round: u32) -> String {
     format!("call_{round}")
 }
 
-/// What a provider does with a transcript at the least: it looks at every message.
+/// The least a provider does with a transcript: it reads every message.
 fn byte_count(messages: &Messages) -> usize {
     let arguments = |arguments: &Arguments| match arguments {
         Arguments::Valid { value, .. } => value.as_object().map_or(0, serde_json::Map::len),
@@ -151,16 +151,16 @@ fn byte_count(messages: &Messages) -> usize {
         .sum()
 }
 
-/// One round, without the model's own time, without the time that it rested, and without loading and unloading the
+/// One round, without the model's own time, without the time that the run rested, and without loading and unloading the
 /// transcript.
 pub(crate) struct Step {
     milliseconds: f64,
     store_bytes: f64,
     bytes_written: f64,
-    /// Loading the transcript: microseconds for each message.
+    /// Time to load the transcript, in microseconds per message.
     load_per_message: Option<f64>,
     pub(crate) load_milliseconds: Option<f64>,
-    /// The transcript leaves memory, after the run was let go.
+    /// Until the transcript has left memory, after the run was released.
     unload_milliseconds: Option<f64>,
 }
 
@@ -222,7 +222,7 @@ async fn approve(engine: &Engine, run: &RunId, round: u32) -> Result<(), Failure
     Err(Failure::new(format!("the decision of round {round} is {verdict}")))
 }
 
-/// A run rests from when it was let go until it is decided on; meanwhile its transcript leaves memory.
+/// A run rests from its release until it is decided on; meanwhile its transcript leaves memory.
 fn steps(marks: &[Mark], rests: &[Duration]) -> Vec<Step> {
     let rests = rests.iter().copied().chain(std::iter::repeat(Duration::ZERO));
     marks
@@ -264,7 +264,7 @@ pub(crate) fn run(setting: &Setting, effort: Effort, progress: &Progress) -> Res
 type Value = fn(&Step) -> Option<f64>;
 
 fn figures(sheet: &mut Sheet, rounds: u32, stay: Stay, runs: &[LongRun]) {
-    // Like the peers, whose runs are all kept.
+    // No extra prefix, as for the peers, which keep all runs in memory.
     let prefix = match stay {
         Stay::Kept => format!("rounds{rounds}"),
         Stay::Parked | Stay::Shelved => format!("{}_rounds{rounds}", stay.name()),
@@ -303,7 +303,7 @@ fn figures(sheet: &mut Sheet, rounds: u32, stay: Stay, runs: &[LongRun]) {
         let target = Some(Target::AtMost(GROWTH_MAX));
         let metric = format!("{prefix}_growth_{ending}");
         sheet.add_aimed(metric, &format!("{title}, means"), Unit::Ratio, &growth(mean), target);
-        // One step that the system made wait weighs little here.
+        // Here a single step that the operating system delayed has little weight.
         let metric = format!("{prefix}_growth_median_{ending}");
         sheet.add_aimed(metric, &format!("{title}, medians"), Unit::Ratio, &growth(median), target);
     }

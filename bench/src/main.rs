@@ -1,4 +1,4 @@
-//! What Holdpoint costs: the bare machine, and whole runs on each store.
+//! Measures what Holdpoint costs: the bare machine, and whole runs on each store.
 //!
 //! Machines are shared and noisy: compare only numbers of one run on one machine. Counts and bytes are exact.
 
@@ -93,7 +93,7 @@ fn ended(outcome: Result<(), Failure>) -> ExitCode {
     }
 }
 
-/// Whoever reads may have enough before the end, as `head` has.
+/// The reader may close the pipe before the end, as `head` does.
 fn print(text: &str) -> ExitCode {
     match io::stdout().write_all(text.as_bytes()) {
         Ok(()) => ExitCode::SUCCESS,

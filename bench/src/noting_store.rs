@@ -1,5 +1,5 @@
-//! A store that notes when a log is read, when a run is let go and when the dispatcher has looked around, and does
-//! everything else as it is.
+//! A store wrapper that records when a log is read, when a run is released and when the dispatcher has looked for work.
+//! Everything else passes through unchanged.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -26,7 +26,7 @@ impl Notes {
         first.get_or_insert_with(Instant::now);
     }
 
-    /// When a log was first read since somebody asked.
+    /// When a log was first read since the last call of this function.
     pub(crate) fn take_first_log_read(&self) -> Option<Instant> {
         self.first_log_read.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
@@ -36,14 +36,14 @@ impl Notes {
         self.released.add_permits(1);
     }
 
-    /// The dispatcher has claimed what was ready, and knows when to look again.
+    /// Waits until the dispatcher has claimed everything that was ready and knows when to look again.
     pub(crate) async fn looked_around(&self) -> Result<(), Failure> {
         self.looked.acquire().await?.forget();
         Ok(())
     }
 
-    /// The run that was let go has left memory; gives when it was let go. Looking at the engine all the while would
-    /// keep a processor from it.
+    /// Waits until the released run has left memory; returns when it was released. Polling the engine all the time
+    /// would take a CPU away from it.
     pub(crate) async fn parked(&self, engine: &Engine) -> Result<Option<Instant>, Failure> {
         self.released.acquire().await?.forget();
         parked(engine).await;

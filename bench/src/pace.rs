@@ -1,4 +1,4 @@
-//! The same piece of work again and again for a while, one at a time or many at once, and what it used meanwhile.
+//! Repeats the same work for a while, one at a time or concurrently, and measures the resources used.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::failure::Failure;
 use crate::postmaster::Postmaster;
 use crate::process;
 
-/// What was done in one repetition.
+/// The results of one repetition.
 pub(crate) struct Done<T> {
     pub(crate) results: Vec<T>,
     pub(crate) seconds: f64,
@@ -30,12 +30,12 @@ impl<T> Done<T> {
     }
 }
 
-/// What the store and the process used in the time.
+/// Resources that the store and the process used during a repetition.
 #[derive(Clone, Copy)]
 pub(crate) struct Used {
     pub(crate) counts: StoreMetrics,
     pub(crate) cpu: Option<Duration>,
-    /// Of the server behind the store.
+    /// CPU time of the database server behind the store.
     pub(crate) server_cpu: Option<Duration>,
     pub(crate) bytes_written: Option<u64>,
 }
@@ -65,7 +65,7 @@ impl Used {
     }
 }
 
-/// Goes on until the time is over, and after that only until there are enough.
+/// Repeats until the time is over, and after that only until there are enough results.
 pub(crate) async fn repeat<T, F, W>(
     store: &Arc<dyn Store>,
     server: Option<Postmaster>,

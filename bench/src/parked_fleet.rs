@@ -1,5 +1,5 @@
-//! W3, the parked fleet: what held runs cost in memory and on disk, how soon a process that was started again is ready,
-//! and how long one of a million takes to wake.
+//! W3, the parked fleet: what held runs cost in memory and on disk, how soon a restarted process is ready, and how long
+//! it takes to wake one of a million runs.
 
 use std::env;
 use std::io::{BufRead, BufReader, Write};
@@ -21,23 +21,23 @@ use crate::restarted::{Report, Woken};
 use crate::stage::{Setting, many_threads, on};
 use crate::statistics::percentile;
 
-/// Copies that are compared with their logs.
+/// Number of copies that are compared with their logs.
 const CHECKED_COUNT: usize = 100;
 const READY_MS_MAX: f64 = 2_000.0;
 /// 150 MB.
 const MEMORY_MIB_MAX: f64 = 143.0;
-/// The largest fleet beside the smallest: what SQLite keeps of a file is bounded, and small ones do not fill it.
+/// Largest fleet relative to the smallest: SQLite's cache of a file is bounded, and small files do not fill it.
 const MEMORY_GROWTH_MAX: f64 = 1.25;
 const BYTES_PER_RUN_MAX: f64 = 8_192.0;
-/// Beside the commits that it takes.
+/// In addition to the commits that it takes.
 const WAKE_MS_MAX: f64 = 10.0;
 
-/// What the system remembers of the file when the process starts.
+/// What the operating system has cached of the file when the process starts.
 #[derive(Clone, Copy)]
 enum Remembered {
-    /// As much as fits: another process had just worked with it.
+    /// As much as fits, because another process has just used the file.
     AsItIs,
-    /// Nothing: the machine was started again.
+    /// Nothing, as after a reboot.
     Nothing,
 }
 
@@ -54,13 +54,13 @@ impl Remembered {
 
 /// One process on one fleet.
 struct Restart {
-    /// Milliseconds from before the process was started until it had looked for work.
+    /// Milliseconds from just before the process started until it had looked for work.
     ready: f64,
     memory_when_ready: Option<u64>,
     report: Report,
 }
 
-/// `run_count_max` takes the place of the largest fleet.
+/// `run_count_max` replaces the size of the largest fleet.
 pub(crate) fn run(
     setting: &Setting,
     effort: Effort,
@@ -115,7 +115,7 @@ fn sizes(effort: Effort, run_count_max: Option<usize>) -> Vec<usize> {
     smaller.chain([largest]).collect()
 }
 
-/// Makes the system forget what it remembers of a file; false where it cannot be made to.
+/// Drops the operating system's cache of a file; false if that is not possible.
 fn forget(file: &Path) -> bool {
     let mut words = vec!["count=0".into(), "oflag=nocache".into(), "conv=notrunc,fdatasync".into()];
     words.push(format!("of={}", file.display()));
@@ -192,7 +192,7 @@ fn figures(sheet: &mut Sheet, size: usize, remembered: Remembered, restart: &Res
     }
 }
 
-/// Whether a process needs more memory for more runs that it does not hold.
+/// Whether a process needs more memory when the fleet has more runs that it does not hold.
 fn growth(sheet: &mut Sheet, peaks: &[(usize, f64)]) {
     let most = |size: usize| {
         peaks.iter().filter(|(of, _)| *of == size).map(|(_, bytes)| *bytes).max_by(f64::total_cmp)

@@ -1,5 +1,5 @@
-//! W3 in a database: what three nodes that have nothing to do cost while runs are held, and how long one of these takes
-//! to wake.
+//! W3 in a database: what three idle nodes cost while runs are held, and how long it takes to wake one of these
+//! runs.
 
 use std::env;
 use std::io::{BufRead, BufReader, Lines, Write};
@@ -24,27 +24,27 @@ use crate::stage::{Setting, many_threads, on};
 use crate::statistics::percentile;
 
 const NODE_COUNT: usize = 3;
-/// Copies that are compared with their logs.
+/// Number of copies that are compared with their logs.
 const CHECKED_COUNT: usize = 100;
-/// Of one processor, by all processes of the server together.
+/// Percent of one CPU, used by all processes of the server together.
 const IDLE_PERCENT_MAX: f64 = 1.0;
 
 /// A process with an engine on the fleet.
 struct Node {
     process: Child,
     said: Lines<BufReader<ChildStdout>>,
-    /// Milliseconds from before the process was started until it had looked for work.
+    /// Milliseconds from just before the process started until it had looked for work.
     ready: f64,
     memory_when_ready: Option<u64>,
 }
 
-/// Percent of one processor.
+/// In percent of one CPU.
 struct Idle {
     server: Option<f64>,
     nodes: Option<f64>,
 }
 
-/// `run_count_max` takes the place of the largest fleet.
+/// `run_count_max` replaces the size of the largest fleet.
 pub(crate) fn run(
     setting: &Setting,
     effort: Effort,
@@ -94,7 +94,7 @@ pub(crate) fn run(
 }
 
 impl Node {
-    /// Comes back when it is ready.
+    /// Returns when the node is ready.
     fn start(schema: &Schema) -> Result<Self, Failure> {
         let begin = Instant::now();
         let mut process = Command::new(env::current_exe()?)
@@ -109,7 +109,7 @@ impl Node {
         Ok(Self { process, said, ready, memory_when_ready })
     }
 
-    /// These runs, one after the other. The node leaves afterwards.
+    /// Wakes these runs one after the other. The node exits afterwards.
     fn wake(mut self, runs: &[RunId]) -> Result<Report, Failure> {
         let mut ids = self.process.stdin.take().ok_or_else(silent)?;
         for run in runs {
@@ -128,7 +128,7 @@ fn silent() -> Failure {
     Failure::new("a node said nothing")
 }
 
-/// What is used in this time by those who wait.
+/// CPU used by the server and the idle nodes during this time.
 async fn idle(postmaster: Option<Postmaster>, nodes: Vec<u32>, time: Duration) -> Result<Idle, Failure> {
     let used = || {
         let of_nodes: Option<Duration> = nodes.iter().map(|node| Some(process::times_of(*node)?.all())).sum();

@@ -1,5 +1,5 @@
-//! A PostgreSQL server of its own: fresh, with default settings, on a socket that nobody else uses, gone with the
-//! process that started it.
+//! A private PostgreSQL server: fresh, with default settings, on a socket of its own, removed with the process that
+//! started it.
 
 use std::env;
 use std::fs;
@@ -13,10 +13,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use crate::failure::Failure;
 
 const USER: &str = "bench";
-/// Those that decide what a figure means; all others are as the server has them.
+/// The settings that decide what a figure means; all others keep the server's defaults.
 const SETTINGS: &str = "listen_addresses = ''\nfsync = on\nsynchronous_commit = on\n";
-/// What the watch does when nobody holds the other end of its input any more: `$0` is the data, `$1` the socket. A
-/// server that is only being set up has a number with a sign, and fails by itself without its files.
+/// What the watch process does once its input is closed: `$0` is the data, `$1` the socket. A server that is still
+/// being initialised has a negative number in its file; it exits by itself once its files are gone.
 const LAST_WORDS: &str = r#"cat
 server=$(head -n 1 "$0/data/postmaster.pid" 2>/dev/null)
 case "$server" in
@@ -34,16 +34,16 @@ pub(crate) struct Server {
     watch: Child,
 }
 
-/// Where it lies, and as whom it runs.
+/// Where the server's files are, and which account it runs as.
 struct Place {
     programs: PathBuf,
     folder: PathBuf,
-    /// A path to a socket must be short.
+    /// A socket path must be short.
     socket: PathBuf,
     account: Option<Account>,
 }
 
-/// PostgreSQL refuses to run as root.
+/// Set if this process is root, because PostgreSQL refuses to run as root.
 #[derive(Clone, Copy)]
 struct Account {
     user: u32,
@@ -51,7 +51,7 @@ struct Account {
 }
 
 impl Server {
-    /// What is measured is the disk of this folder.
+    /// The data is in this folder, so its disk is what is measured.
     pub(crate) fn start(within: &Path) -> Result<Self, Failure> {
         let number = SERVER_COUNT.fetch_add(1, Ordering::Relaxed);
         let name = format!("bench-postgres-{}-{number}", process::id());
@@ -64,7 +64,7 @@ impl Server {
         };
         let watch = place.watch()?;
         let address = format!("postgres://{USER}@{}/postgres", percent_encoded(&place.socket));
-        // Whatever goes wrong from here on, the watch cleans up.
+        // If anything fails from here on, the watch process cleans up.
         let server = Self { address, watch };
         for folder in [&place.folder, &place.socket] {
             fs::create_dir_all(folder)?;
@@ -87,7 +87,7 @@ impl Server {
     }
 }
 
-/// Starts one, says where it is, and stops it when the input ends.
+/// Starts a server, prints its address, and stops it when stdin ends.
 pub(crate) fn serve(within: &Path) -> Result<(), Failure> {
     let server = Server::start(within)?;
     println!("{}", server.address);
@@ -97,7 +97,7 @@ pub(crate) fn serve(within: &Path) -> Result<(), Failure> {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // The watch hears that its input has ended; what it does then is waited for.
+        // Closing its input makes the watch process stop the server; wait until it is done.
         drop(self.watch.stdin.take());
         let _ = self.watch.wait();
     }
@@ -114,7 +114,7 @@ impl Place {
     }
 
     fn run(&self, command: &mut Command) -> Result<(), Failure> {
-        // Into a file: a server that goes on in the background would keep a pipe open for ever.
+        // Into a file: a server that stays in the background would keep a pipe open forever.
         let path = self.folder.join("said");
         let said = fs::File::create(&path)?;
         let again = said.try_clone()?;
@@ -131,13 +131,13 @@ impl Place {
         let mut shell = Command::new("sh");
         shell.args(["-c", LAST_WORDS]).arg(&self.folder).arg(&self.socket).current_dir("/");
         shell.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
-        // What interrupts the measurement must not end whoever cleans up behind it.
+        // A Ctrl-C that interrupts the measurement must not end the process that cleans up after it.
         shell.process_group(0);
         Ok(shell.spawn()?)
     }
 }
 
-/// The folder with PostgreSQL's programs; they are installed if that is possible.
+/// The folder with PostgreSQL's programs; the script installs them if possible.
 fn programs() -> Result<PathBuf, Failure> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.ci/postgres");
     let found = Command::new(&script).stderr(Stdio::inherit()).output()?;
@@ -147,7 +147,7 @@ fn programs() -> Result<PathBuf, Failure> {
     Ok(PathBuf::from(String::from_utf8_lossy(&found.stdout).trim()))
 }
 
-/// Another account than root, if we are root.
+/// An account other than root, if this process is root.
 fn account() -> Result<Option<Account>, Failure> {
     if fs::metadata("/proc/self").is_ok_and(|own| own.uid() != 0) {
         return Ok(None);
@@ -162,7 +162,7 @@ fn account() -> Result<Option<Account>, Failure> {
     found.map(Some).ok_or_else(|| Failure::new("PostgreSQL needs an account beside root"))
 }
 
-/// In an address a folder stands where a host would.
+/// In a connection URL the socket folder takes the place of the host.
 fn percent_encoded(folder: &Path) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
     let path = folder.to_string_lossy();

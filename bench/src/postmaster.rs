@@ -1,18 +1,18 @@
-//! What a PostgreSQL server on this machine has used, all its processes together, as the system counts it.
+//! Resources used by a PostgreSQL server on this machine with all its processes, as the operating system counts them.
 
 use std::fs;
 use std::time::Duration;
 
 use crate::process::{self, Times};
 
-/// The process that starts all others of a server.
+/// The process that starts all other processes of a server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Postmaster {
     number: u32,
 }
 
 impl Postmaster {
-    /// The one that started this process; None if that is no server of this machine.
+    /// The postmaster that started this backend; None if it is not a server on this machine.
     pub(crate) fn of_backend(number: i32) -> Option<Self> {
         let backend = u32::try_from(number).ok()?;
         let number = process::times_of(backend)?.parent;
@@ -22,7 +22,7 @@ impl Postmaster {
         (is_postgres(backend) && is_postgres(number)).then_some(Self { number })
     }
 
-    /// Processor time, that of processes which have ended included.
+    /// CPU time, including that of processes which have ended.
     pub(crate) fn cpu_time(self) -> Option<Duration> {
         let own = process::times_of(self.number)?;
         let others = fs::read_dir("/proc").ok()?.filter_map(|entry| {

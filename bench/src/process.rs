@@ -1,18 +1,18 @@
-//! What a process has used, all its threads together, as the system counts it.
+//! Resources used by a process with all its threads, as the operating system counts them.
 
 use std::fs;
 use std::time::Duration;
 
-/// The unit of `/proc/PID/stat`: the same on every Linux that we know.
+/// The unit of `/proc/PID/stat`; the same on every Linux known to us.
 const TICK: Duration = Duration::from_millis(10);
 
-/// Processor time of a process.
+/// CPU time of a process.
 pub(crate) struct Times {
-    /// The number of the process that started it.
+    /// The id of its parent process.
     pub(crate) parent: u32,
-    /// Of all its threads, those that have ended included.
+    /// CPU time of all its threads, including those that have ended.
     pub(crate) own: Duration,
-    /// Of those that it started and that have ended.
+    /// CPU time of child processes that have ended.
     pub(crate) of_the_dead: Duration,
 }
 
@@ -22,10 +22,10 @@ impl Times {
     }
 }
 
-/// None where there is no `/proc`, or no such process.
+/// None if there is no `/proc`, or no such process.
 pub(crate) fn times_of(number: u32) -> Option<Times> {
     let text = fs::read_to_string(format!("/proc/{number}/stat")).ok()?;
-    // The second field is the program's name in brackets, which may hold anything.
+    // The second field is the program's name in parentheses, which may contain anything.
     let fields: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
     let number = |index: usize| fields.get(index)?.parse::<u32>().ok();
     Some(Times {
@@ -35,32 +35,32 @@ pub(crate) fn times_of(number: u32) -> Option<Times> {
     })
 }
 
-/// Processor time of this process. None where there is no `/proc`.
+/// CPU time of this process. None if there is no `/proc`.
 pub(crate) fn cpu_time() -> Option<Duration> {
     times_of(std::process::id()).map(|times| times.own)
 }
 
-/// Bytes that were handed to the system to be written.
+/// Bytes passed to the operating system to be written.
 pub(crate) fn bytes_written() -> Option<u64> {
     number_behind("/proc/self/io", "wchar:")
 }
 
-/// The memory that the process has at this moment.
+/// Current memory of this process.
 pub(crate) fn memory() -> Option<u64> {
     Some(number_behind("/proc/self/status", "VmRSS:")? * 1024)
 }
 
-/// The memory that another process has at this moment.
+/// Current memory of another process.
 pub(crate) fn memory_of(number: u32) -> Option<u64> {
     Some(number_behind(&format!("/proc/{number}/status"), "VmRSS:")? * 1024)
 }
 
-/// How many files and connections this process, and whatever it starts, may have open.
+/// Maximum number of open files and connections of this process and of its children.
 pub(crate) fn open_files_max() -> Option<u64> {
     number_behind("/proc/self/limits", "Max open files")
 }
 
-/// The most memory that the process has had.
+/// Peak memory of this process.
 pub(crate) fn peak_memory() -> Option<u64> {
     Some(number_behind("/proc/self/status", "VmHWM:")? * 1024)
 }

@@ -1,4 +1,4 @@
-//! How far the measurements are, on stderr: a bar where a person watches, else a line for each phase.
+//! Progress of the measurements on stderr: a bar on a terminal, otherwise a line for each phase.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -36,13 +36,13 @@ impl Progress {
         self.piece_count = count;
     }
 
-    /// The next piece of work begins.
+    /// Starts the next piece of work.
     pub(crate) fn begin(&mut self, piece: String) {
         self.piece_number += 1;
         self.piece = piece;
     }
 
-    /// What it is busy with.
+    /// Reports the current phase.
     pub(crate) fn phase(&self, what: &str) {
         let (piece, number, count) = (&self.piece, self.piece_number, self.piece_count);
         match self.shown {
@@ -50,9 +50,9 @@ impl Progress {
             Shown::Bar => {
                 let full = (BAR_WIDTH * number.saturating_sub(1)).checked_div(count).unwrap_or(0);
                 let bar = format!("{}{}", "#".repeat(full), ".".repeat(BAR_WIDTH.saturating_sub(full)));
-                // Back to the first column, and away with what the last phase wrote.
+                // Returns to the first column and clears what the last phase wrote.
                 eprint!("\r\x1b[2K[{bar}] {number}/{count} {piece}: {what}");
-                // A bar that cannot be shown stops no measurement.
+                // A failure to show the bar must not stop the measurement.
                 let _ = io::stderr().flush();
             }
             #[cfg(test)]

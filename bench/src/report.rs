@@ -1,4 +1,4 @@
-//! Figures as a table for people or as lines for machines.
+//! Prints figures as a table for people or as lines for machines.
 
 use serde_json::json;
 
@@ -7,10 +7,10 @@ use crate::statistics::Summary;
 
 pub(crate) struct Figure {
     pub(crate) workload: &'static str,
-    /// None where there is no store.
+    /// None if no store is involved.
     pub(crate) store: Option<StoreKind>,
     pub(crate) metric: String,
-    /// What was measured, in words.
+    /// A description of what was measured.
     pub(crate) title: String,
     pub(crate) unit: Unit,
     pub(crate) value: Summary,
@@ -46,7 +46,7 @@ impl Sheet {
         self.store
     }
 
-    /// Leaves out what could not be measured here.
+    /// Skips figures without samples, which could not be measured here.
     pub(crate) fn add(&mut self, metric: impl Into<String>, title: &str, unit: Unit, samples: &[f64]) {
         self.add_aimed(metric, title, unit, samples, None);
     }
@@ -71,7 +71,7 @@ impl Sheet {
     }
 }
 
-/// What we want a median to be.
+/// The target for a median.
 #[derive(Clone, Copy)]
 pub(crate) enum Target {
     AtMost(f64),
@@ -115,7 +115,7 @@ pub(crate) enum Unit {
     Mebibytes,
     Count,
     Ratio,
-    /// Of one processor.
+    /// Of one CPU.
     Percent,
 }
 
@@ -212,12 +212,12 @@ fn json_line(figure: &Figure) -> String {
     format!("{line}\n")
 }
 
-/// To a millionth.
+/// Rounds to six decimals.
 fn rounded(value: f64) -> f64 {
     (value * 1_000_000.0).round() / 1_000_000.0
 }
 
-/// 12,345 is read faster than 12345.
+/// Groups digits: 12,345 is easier to read than 12345.
 fn grouped(value: f64) -> String {
     let digits = format!("{value:.0}");
     let mut text = String::new();

@@ -1,5 +1,5 @@
-//! The process after a restart, or a node beside others: opens a fleet that it has never seen, says when it is ready,
-//! and wakes some of its runs.
+//! The process after a restart, or a node beside others: opens a fleet that it has never seen, reports when it is
+//! ready, and wakes some of its runs.
 
 use std::io::{self, BufRead, Write};
 use std::path::{Path, PathBuf};
@@ -27,7 +27,7 @@ use crate::pace::milliseconds;
 use crate::process;
 use crate::stage::{many_threads, on, parked, until};
 
-/// A process that takes longer goes round in circles.
+/// A process that takes longer is stuck in a loop.
 const READY_TIME_MAX: Duration = Duration::from_secs(60);
 const CLOSE_TIME_MAX: Duration = Duration::from_secs(20);
 
@@ -62,7 +62,7 @@ impl Place {
     }
 }
 
-/// What a commit takes without us.
+/// Measures a commit without Holdpoint.
 enum Bare {
     Disk(BareDisk),
     Tables { table: BareTable, client: BareClient },
@@ -84,17 +84,17 @@ impl Bare {
     }
 }
 
-/// What became of one run.
+/// The measurements of one woken run.
 pub(crate) struct Woken {
     /// Milliseconds from the decision on A until its tool's body is entered.
     pub(crate) to_tool_start: f64,
-    /// Milliseconds from the decision on A until the run has ended; B is decided when it is the only one held.
+    /// Milliseconds from the decision on A until the run has ended; B is decided once it is the only call held.
     pub(crate) to_end: f64,
-    /// Counted by the store from the decision on A until the run has ended.
+    /// Commits counted by the store from the decision on A until the run has ended.
     pub(crate) commit_count: u64,
 }
 
-/// What the process says of itself.
+/// The process's report.
 pub(crate) struct Report {
     pub(crate) woken: Vec<Woken>,
     /// Milliseconds of bare commits, one after each run.
@@ -131,7 +131,7 @@ impl Report {
     }
 }
 
-/// Prints the memory as soon as it is ready; then reads ids of runs, one a line, and prints a report when they have
+/// Prints its memory as soon as it is ready. Then reads run ids, one per line, and prints a report when these runs have
 /// ended.
 pub(crate) fn run(place: Place) -> Result<(), Failure> {
     on(&many_threads()?, async move {
@@ -147,7 +147,7 @@ pub(crate) fn run(place: Place) -> Result<(), Failure> {
         say(&json!({ "memory": process::memory() }))?;
         let mut report =
             Report { woken: Vec::new(), bare_commits: Vec::new(), memory_after: None, memory_peak: None };
-        // Without a thread of its own the wait would keep one of the store's from its work.
+        // On the blocking pool, because the wait would block a thread that the store needs.
         let runs =
             tokio::task::spawn_blocking(|| io::stdin().lock().lines().collect::<io::Result<Vec<String>>>());
         let runs = runs.await??;

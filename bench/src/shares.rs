@@ -1,4 +1,4 @@
-//! W6, shares: one tenant has runs that sleep in all the places it can get, and more that wait; another tenant posts.
+//! W6, shares: one tenant fills all the slots it can get with sleeping runs and queues more; another tenant posts.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -20,12 +20,12 @@ use crate::report::{Figure, Sheet, Unit};
 use crate::stage::{AGENT, Setting, agent, asking, last_answer, many_threads, on};
 
 const SLEEPING: usize = 256;
-/// Held for approval, and as many that have not begun.
+/// Number of runs held for approval, and also of runs that have not started.
 const WAITING: usize = 500;
 /// Runs of the other tenant in each repetition.
 const MEASURED: usize = 20;
 
-/// Told to "sleep" it does so for ever; told to "pay" it asks for a call that is held.
+/// On "sleep" it sleeps forever; on "pay" it asks for a call that is held.
 struct Sleeper(Arc<Semaphore>);
 
 impl Model for Sleeper {
@@ -45,10 +45,10 @@ impl Model for Sleeper {
     }
 }
 
-/// Says when it was entered.
+/// Sends the time at which the tool was entered.
 fn pay(entered: UnboundedSender<Instant>) -> impl Tool {
     FunctionTool::new(ToolDefinition::new("pay", "Moves money"), move |_: ToolRequest| {
-        // Nobody listens after the last one.
+        // After the last one the receiver is gone.
         let _ = entered.send(Instant::now());
         async { json!("paid") }
     })

@@ -1,4 +1,4 @@
-//! The world of a workload: a store, an engine on it, and the models and tools that all workloads have.
+//! The environment of a workload: a store, an engine on it, and the models and tools that all workloads use.
 
 use std::future::Future;
 use std::path::PathBuf;
@@ -34,7 +34,7 @@ pub(crate) enum StoreKind {
 
 impl StoreKind {
     pub(crate) const ALL: [Self; 3] = [Self::Memory, Self::Sqlite, Self::Postgres];
-    /// What runs without a server beside it.
+    /// The stores that need no server.
     pub(crate) const EMBEDDED: [Self; 2] = [Self::Memory, Self::Sqlite];
 
     pub(crate) const fn name(self) -> &'static str {
@@ -56,20 +56,20 @@ impl StoreKind {
     }
 }
 
-/// Where a workload takes place.
+/// Where a workload runs.
 #[derive(Clone)]
 pub(crate) struct Setting {
     pub(crate) kind: StoreKind,
-    /// The disk that is measured.
+    /// The folder whose disk is measured.
     pub(crate) folder: PathBuf,
-    /// Where there is one to measure.
+    /// None if no database is measured.
     pub(crate) database: Option<Arc<Database>>,
-    /// Nothing was measured in this process before.
+    /// True if this process has measured nothing before.
     pub(crate) is_first: bool,
 }
 
 impl Setting {
-    /// An empty store.
+    /// Opens an empty store.
     pub(crate) async fn open(&self) -> Result<Opened, Failure> {
         let (store, home): (Arc<dyn Store>, _) = match self.kind {
             StoreKind::Memory => (Arc::new(MemoryStore::new()), Home::Memory),
@@ -91,14 +91,15 @@ impl Setting {
         self.database.as_ref().ok_or_else(|| Failure::new("there is no database"))
     }
 
-    /// The most memory that the process has had, in MiB. What earlier workloads left in the heap would count too.
+    /// Peak memory of the process, in MiB. Empty unless first, because what earlier workloads left in the heap would
+    /// count.
     pub(crate) fn peak_memory(&self) -> Vec<f64> {
         let peak = if self.is_first { process::peak_memory() } else { None };
         peak.map(|bytes| bytes as f64 / 1_048_576.0).into_iter().collect()
     }
 }
 
-/// A store, and where it keeps what it is given, which is removed after it was closed.
+/// A store and its data, which is removed after the store is closed.
 pub(crate) struct Opened {
     pub(crate) store: Arc<dyn Store>,
     home: Home,
@@ -111,7 +112,7 @@ enum Home {
 }
 
 impl Opened {
-    /// From here on somebody takes notes.
+    /// Wraps the store in one that takes notes.
     pub(crate) fn noting(&mut self) -> Arc<Notes> {
         let (noting, notes) = NotingStore::around(self.store.clone());
         self.store = Arc::new(noting);
@@ -126,7 +127,7 @@ impl Opened {
         Ok(Engine::on_shared(self.store.clone()).agent(agent).settings(settings).start().await?)
     }
 
-    /// The server behind the store, if it is on this machine.
+    /// The database server behind the store, if it is on this machine.
     pub(crate) fn postmaster(&self) -> Option<Postmaster> {
         match &self.home {
             Home::Memory | Home::File(_) => None,
@@ -134,7 +135,7 @@ impl Opened {
         }
     }
 
-    /// Bytes of log that the server behind the store has written so far.
+    /// Bytes of log that the database server behind the store has written so far.
     pub(crate) async fn log_position(&self) -> Result<Option<u64>, Failure> {
         match &self.home {
             Home::Memory | Home::File(_) => Ok(None),
@@ -142,11 +143,11 @@ impl Opened {
         }
     }
 
-    /// Ends the engine and closes the store. Gives the bytes that lie on disk afterwards.
+    /// Stops the engine and closes the store. Returns the bytes on disk afterwards.
     pub(crate) async fn close(self, engine: Engine) -> Result<Option<u64>, Failure> {
         engine.abort();
         drop(engine);
-        // Tasks that were stopped let go of the store when the runtime comes to them.
+        // Aborted tasks drop the store only when the runtime polls them.
         while Arc::strong_count(&self.store) > 1 {
             tokio::task::yield_now().await;
         }
@@ -169,12 +170,12 @@ pub(crate) fn many_threads() -> Result<Runtime, Failure> {
     Ok(Builder::new_multi_thread().enable_all().build()?)
 }
 
-/// Everything on the thread of whoever asks: no task is ever handed to another thread.
+/// Runs everything on the calling thread: no task is ever handed to another thread.
 pub(crate) fn one_thread() -> Result<Runtime, Failure> {
     Ok(Builder::new_current_thread().enable_all().build()?)
 }
 
-/// Does the work as a task of the runtime. Waiting outside of it would add a change of threads to every wait.
+/// Runs the work as a task of the runtime. Waiting outside of it would add a thread switch to every wait.
 pub(crate) fn on<T: Send + 'static>(
     runtime: &Runtime,
     work: impl Future<Output = Result<T, Failure>> + Send + 'static,
@@ -188,18 +189,18 @@ pub(crate) const USER: &str = "please do the thing uuuuuuuuuuuuuuuuuuuuuuuuuuuuu
 const FINAL: &str = "done fffffffffffffffffffffffffffffffffffffffffffffffffffffffffff";
 pub(crate) const ECHOED: &str = "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx";
 
-/// An agent without a limit of rounds.
+/// An agent without a limit on the number of rounds.
 pub(crate) fn agent(model: impl Model) -> Agent {
     let no_limit: [StopCondition; 0] = [];
     Agent::new(AGENT, model).stop_when(no_limit)
 }
 
-/// Begins a thread of its own.
+/// Starts a thread of its own.
 pub(crate) fn user_message() -> Message {
     Message::to(AGENT, USER)
 }
 
-/// Comes back with its arguments at once.
+/// Returns its arguments at once.
 pub(crate) fn echo() -> impl Tool {
     let definition = ToolDefinition::new("echo", "Says it again").read();
     FunctionTool::new(definition, |request: ToolRequest| async move { (*request.arguments).clone() })
@@ -215,7 +216,7 @@ pub(crate) fn last_answer() -> ModelAnswer {
     ModelAnswer::text(FINAL)
 }
 
-/// Asks for calls once, and then says that it is done.
+/// Asks for calls once, and then gives its final answer.
 pub(crate) struct AskOnce {
     asking: ModelAnswer,
     last: ModelAnswer,
@@ -242,7 +243,7 @@ impl Model for AskOnce {
     }
 }
 
-/// The next event for which this holds; those before it are passed over.
+/// The next event that matches; skips those before it.
 pub(crate) async fn until(
     watched: &mut Subscription,
     mut is_it: impl FnMut(&CommittedEvent) -> bool,
@@ -261,7 +262,7 @@ pub(crate) async fn until(
     Err(Failure::new("the events of a run stopped before its end"))
 }
 
-/// Nothing is in memory any more: every run has ended or is parked.
+/// Waits until no run is in memory: each has ended or is parked.
 pub(crate) async fn parked(engine: &Engine) {
     while engine.runs_in_memory() > 0 {
         tokio::task::yield_now().await;

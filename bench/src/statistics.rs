@@ -1,6 +1,6 @@
 //! Medians and spreads.
 
-/// Of several repetitions of one measurement.
+/// Summary of several repetitions of one measurement.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Summary {
     pub(crate) median: f64,
@@ -9,7 +9,7 @@ pub(crate) struct Summary {
 }
 
 impl Summary {
-    /// None where nothing was measured.
+    /// None without samples.
     pub(crate) fn of(samples: &[f64]) -> Option<Self> {
         let mut sorted = samples.to_vec();
         sorted.sort_by(f64::total_cmp);
@@ -17,7 +17,7 @@ impl Summary {
         Some(Self { median: middle(&sorted)?, min, max })
     }
 
-    /// Something that is the same every time.
+    /// For a value that is the same every time.
     pub(crate) const fn exact(value: f64) -> Self {
         Self { median: value, min: value, max: value }
     }
@@ -27,7 +27,7 @@ pub(crate) fn median(samples: &[f64]) -> Option<f64> {
     Summary::of(samples).map(|summary| summary.median)
 }
 
-/// The smallest sample that so many percent of all samples do not exceed.
+/// The smallest sample that is not exceeded by `percent` percent of all samples.
 pub(crate) fn percentile(samples: &[f64], percent: usize) -> Option<f64> {
     let mut sorted = samples.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -39,7 +39,7 @@ pub(crate) fn mean(samples: &[f64]) -> Option<f64> {
     (!samples.is_empty()).then(|| samples.iter().sum::<f64>() / samples.len() as f64)
 }
 
-/// Of an even number of samples the mean of the two in the middle.
+/// For an even number of samples, the mean of the two in the middle.
 fn middle(sorted: &[f64]) -> Option<f64> {
     let upper = *sorted.get(sorted.len() / 2)?;
     if sorted.len() % 2 == 1 {

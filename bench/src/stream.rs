@@ -1,4 +1,4 @@
-//! W5, a stream: a model that says a thousand small things on the way, and who hears them.
+//! W5, a stream: a model that streams a thousand small deltas, and the listeners that receive them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,36 +21,36 @@ use crate::stage::{Setting, agent, many_threads, on, parked, user_message};
 use crate::statistics::percentile;
 
 const DELTA_COUNT: usize = 1_000;
-/// A model that waits longer for its listeners has lost one of them.
+/// If listeners take longer than this, one of them is lost and the model stops waiting.
 const HEARING_TIME_MAX: Duration = Duration::from_secs(20);
 
-/// How fast the model speaks.
+/// How fast the model sends deltas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pace {
-    /// Without a pause: whoever listens gets several deltas as one item.
+    /// Without a pause, so that listeners get several deltas merged into one item.
     Burst,
-    /// Lets others have their turn after every delta, as a model that waits for a network does.
+    /// Yields to other tasks after every delta, like a model that waits for a network.
     Yielding,
 }
 
-/// What the model and its listeners know of one answer.
+/// What the model and its listeners share about one answer.
 struct Speech {
     pieces: Vec<String>,
     whole: String,
     pace: Pace,
     listener_count: u32,
-    /// Everybody who wants to listen is there.
+    /// Released once all listeners are subscribed.
     ready: Semaphore,
-    /// One for each listener that has the whole text.
+    /// One permit for each listener that has received the whole text.
     heard: Semaphore,
     begin: Instant,
-    /// Nanoseconds after `begin` at which each piece was said.
+    /// When each piece was sent, in nanoseconds after `begin`.
     said_at: Vec<AtomicU64>,
 }
 
 impl Speech {
     fn new(pace: Pace, listener_count: u32) -> Self {
-        // Four bytes each and all different, so that nothing can be lost or exchanged without being seen.
+        // Four bytes each and all different, so that any loss or reordering is detected.
         let pieces: Vec<String> = (0..DELTA_COUNT).map(|number| format!("{number:03} ")).collect();
         Self {
             whole: pieces.concat(),
@@ -79,13 +79,13 @@ impl Speech {
                 tokio::task::yield_now().await;
             }
         }
-        // The answer that follows would take the place of what is still unread.
+        // The final answer would replace the deltas that listeners have not read yet.
         let everybody = self.heard.acquire_many(self.listener_count);
         let _ = tokio::time::timeout(HEARING_TIME_MAX, everybody).await;
     }
 }
 
-/// Has one speech after the other.
+/// Holds the current speech; they follow one another.
 #[derive(Clone, Default)]
 struct Speaker(Arc<Mutex<Option<Arc<Speech>>>>);
 
@@ -113,12 +113,12 @@ impl Model for Speaker {
     }
 }
 
-/// What one listener heard.
+/// What one listener received.
 pub(crate) struct Heard {
     pub(crate) item_count: usize,
-    /// Nanoseconds after the beginning of the speech at which the text was complete.
+    /// When the text was complete, in nanoseconds after the beginning of the speech.
     complete_at: u64,
-    /// Of each item, from when its last piece was said until it was heard.
+    /// For each item, the time from sending its last piece until it was received.
     lags: Vec<f64>,
 }
 
@@ -160,11 +160,11 @@ pub(crate) struct Streamed {
     pub(crate) heard: Vec<Heard>,
     /// Until the last listener had the whole text.
     seconds: f64,
-    /// Until the model had said everything.
+    /// Until the model had sent everything.
     saying_seconds: f64,
 }
 
-/// So many answers one after the other, on one store and one engine.
+/// Streams `stream_count` answers one after the other, on one store and one engine.
 pub(crate) async fn streams(
     setting: Setting,
     pace: Pace,
@@ -192,7 +192,7 @@ async fn spoken(engine: &Engine, speech: &Arc<Speech>) -> Result<Streamed, Failu
         let watched = engine.subscribe(&Tenant::default(), &posted.run, 0);
         listeners.spawn(listen(speech.clone(), watched));
     }
-    // Everybody reads what has happened so far, and waits.
+    // All listeners read the events so far, and then wait.
     for _ in 0..speech.listener_count {
         tokio::task::yield_now().await;
     }

@@ -1,4 +1,4 @@
-//! The speed of a run that nobody watches, and of one that thousands watch, half of whom never read.
+//! The speed of a run without subscribers, and of one with thousands of them, half of which never read.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,15 +17,15 @@ use crate::progress::Progress;
 use crate::report::{Figure, Sheet, Unit};
 use crate::stage::{Setting, agent, asking, echo, last_answer, many_threads, on, parked, user_message};
 
-/// Asks for two echo calls in each round. Waits before the first until everybody is there.
+/// Asks for two echo calls in each round. Waits before the first until all readers are subscribed.
 struct Watched {
     rounds: u32,
     signs: Arc<Signs>,
 }
 
-/// What the model and whoever measures it tell each other.
+/// Signals between the model and the measuring task.
 struct Signs {
-    /// Those who read.
+    /// One permit for each subscriber that has started reading.
     watching: Semaphore,
     ready: Semaphore,
     done: Semaphore,
@@ -82,7 +82,7 @@ impl Model for Watched {
     }
 }
 
-/// Rounds per second. Everybody who reads sees every event.
+/// Rounds per second. Every reader must see every event.
 pub(crate) async fn watched_run(
     setting: Setting,
     rounds: u32,
@@ -102,7 +102,7 @@ pub(crate) async fn watched_run(
             idle.push(watched);
         }
     }
-    // What is measured is a run that is watched, not the coming of the crowd.
+    // Measures a run that is watched, not the time it takes to subscribe.
     let reader_count = u32::try_from(reading.len())?;
     signs.watching.acquire_many(reader_count).await?.forget();
     signs.ready.add_permits(1);

@@ -64,11 +64,11 @@ impl Suite {
     fn stores(self, asked: &[StoreKind]) -> Vec<Option<StoreKind>> {
         match self {
             Self::Machine => vec![None],
-            // What is in memory does not survive a restart.
+            // A store in memory does not survive a restart.
             Self::ParkedFleet => {
                 asked.iter().copied().filter(|kind| *kind != StoreKind::Memory).map(Some).collect()
             }
-            // A server keeps what it acknowledges, and the embedded store is the one that it has by default.
+            // The server must keep what it acknowledges, and the SQLite store is its default.
             Self::Http | Self::Costly => {
                 asked.iter().copied().filter(|kind| *kind == StoreKind::Sqlite).map(Some).collect()
             }
@@ -108,7 +108,7 @@ pub(crate) fn run(command: &Command, progress: &mut Progress) -> Result<Vec<Figu
     Ok(figures)
 }
 
-/// One for all that is measured on it.
+/// One database for all measurements.
 fn database(command: &Command) -> Result<Option<Arc<Database>>, Failure> {
     if !command.stores.contains(&StoreKind::Postgres) {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! Every workload once with the least effort, on each store: what is exact is checked, what is time is only there.
+//! Runs every workload once with the least effort, on each store. Checks exact values; times only have to exist.
 
 use std::env;
 use std::sync::{Arc, OnceLock};
@@ -18,7 +18,7 @@ use crate::{approval, long_run, stream, subscribers, tool_round};
 
 const AT_ONCE: usize = 8;
 
-/// One server for all tests; it goes with the process.
+/// One server for all tests; it ends with the process.
 fn database() -> Arc<Database> {
     static DATABASE: OnceLock<Arc<Database>> = OnceLock::new();
     let open =
@@ -71,7 +71,7 @@ fn everybody_hears_the_whole_text_however_many_items_it_comes_as() {
     for setting in settings() {
         for pace in [Pace::Burst, Pace::Yielding] {
             for listener_count in [1, 10] {
-                // A text that is not complete is an error.
+                // An incomplete text is an error.
                 let streamed = on(&runtime, streams(setting.clone(), pace, listener_count, 2)).unwrap();
                 assert_eq!(streamed.len(), 2);
                 for one in streamed {
@@ -100,7 +100,7 @@ fn a_long_run_has_its_steps_kept_or_parked() {
 fn every_reader_of_a_watched_run_sees_every_event() {
     let runtime = many_threads().unwrap();
     for setting in settings() {
-        // One that misses an event is an error.
+        // A reader that misses an event is an error.
         assert!(on(&runtime, watched_run(setting, 3, 20)).unwrap() > 0.0);
     }
 }

@@ -1,4 +1,4 @@
-//! Calls of a tool behind an address: how many in a second, how long one takes, and over how many connections.
+//! Calls of an HTTP tool: calls per second, time per call, and number of connections.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ use crate::statistics::percentile;
 use crate::tool_round;
 use crate::tool_server::ToolServer;
 
-/// Of one answer of the model.
+/// The calls of one model answer.
 const CALLS: [(&str, &str); 8] = [
     ("call_0", "remote"),
     ("call_1", "remote"),
@@ -32,9 +32,9 @@ const CALLS: [(&str, &str); 8] = [
     ("call_7", "remote"),
 ];
 const RUNS_AT_ONCE: usize = 8;
-/// Runs that do not count, for each that goes on at once.
+/// Warm-up runs for each of the concurrent runs; they do not count.
 const WARM_UP_COUNT: usize = 4;
-/// Where nothing is written, with the tool's process and everything else on the same machine.
+/// For the store that writes nothing to disk, with the tool's process and everything else on the same machine.
 const READS_PER_S_MIN: f64 = 3_000.0;
 const CALLS_AT_ONCE: usize = RUNS_AT_ONCE * CALLS.len();
 
@@ -145,7 +145,7 @@ fn asking(kind: StoreKind, server: &ToolServer, exchanges: &Exchanges) -> Result
     let definition = ToolDefinition::new("remote", "Does something elsewhere");
     let definition = match kind {
         StoreKind::Memory => definition.read(),
-        // Nobody is asked: what is measured is the call.
+        // No approval is needed, because the call itself is what is measured.
         StoreKind::Sqlite | StoreKind::Postgres => definition.approval(Approval::Never),
     };
     let http = HttpTool::new(definition, &HttpSettings::at(&server.url()))?;

@@ -1,4 +1,4 @@
-//! A tool that is another process, reached over pipes: how long a decision on a parked run takes to its first byte.
+//! A tool in another process, reached over pipes: the time from a decision on a parked run to the tool's first byte.
 
 use std::env;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -20,13 +20,13 @@ use crate::report::{Sheet, Target, Unit};
 use crate::stage::{Setting, many_threads, on};
 use crate::statistics::percentile;
 
-/// Runs that do not count.
+/// Warm-up runs; they do not count.
 const WARM_UP_COUNT: usize = 10;
-/// Beside the one commit.
+/// In addition to the one commit.
 const REACH_MS_MAX: f64 = 2.0;
 
-/// The other process: answers each line with when its first byte was there. The clock of the day is the same in
-/// both processes.
+/// The other process: answers each line with the time at which its first byte arrived. Both processes share the wall
+/// clock.
 pub(crate) fn serve() -> Result<(), Failure> {
     let (mut stdin, mut stdout) = (io::stdin().lock(), io::stdout().lock());
     let mut bytes = [0; 4_096];
@@ -44,7 +44,7 @@ pub(crate) fn serve() -> Result<(), Failure> {
     }
 }
 
-/// This side of it. One call at a time.
+/// The parent's handle. Handles one call at a time.
 #[derive(Clone)]
 struct ToolProcess {
     requests: Arc<StdMutex<ChildStdin>>,
@@ -62,7 +62,7 @@ impl ToolProcess {
         let requests = process.stdin.take().ok_or_else(missing)?;
         let lines = BufReader::new(process.stdout.take().ok_or_else(missing)?).lines();
         let (sender, answers) = mpsc::channel(1);
-        // Ends with the process.
+        // This thread ends with the process.
         thread::spawn(move || {
             for line in lines.map_while(Result::ok) {
                 if sender.blocking_send(line).is_err() {
@@ -74,7 +74,7 @@ impl ToolProcess {
         Ok((Self { requests, answers }, process))
     }
 
-    /// When the first byte of the request was there.
+    /// When the first byte of the request arrived.
     async fn call(&self, request: &ToolRequest) -> Result<Instant, Failure> {
         let mut answers = self.answers.lock().await;
         {
@@ -95,7 +95,7 @@ impl ToolProcess {
         FunctionTool::new(definition, move |request: ToolRequest| {
             let (process, entries) = (process.clone(), entries.clone());
             async move {
-                // Without an entry the run counts as a failure.
+                // A run without an entry counts as a failure.
                 match process.call(&request).await {
                     Ok(at) => {
                         entries.enter(&request.run, Some(&request.call), at);
@@ -108,11 +108,11 @@ impl ToolProcess {
     }
 }
 
-/// Milliseconds.
+/// In milliseconds.
 pub(crate) struct Reached {
-    /// From a decision on a parked run until the first byte of the request is at the tool's process.
+    /// From a decision on a parked run until the first byte of the request reaches the tool's process.
     decisions: Vec<f64>,
-    /// Of bare commits of the same size, as many, in between.
+    /// The same number of bare commits of the same size, alternating with the decisions.
     bare_commits: Vec<f64>,
     commit_counts: Vec<u64>,
 }

@@ -21,7 +21,7 @@ use crate::stage::{
 use crate::statistics::percentile;
 use crate::yardsticks::Yardsticks;
 
-/// Runs before a repetition that do not count, for each lane.
+/// Warm-up runs before a repetition, for each lane; they do not count.
 const WARM_UP_COUNT: usize = 4;
 /// Runs whose allocations are counted.
 const COUNTED_RUNS: usize = 64;
@@ -42,7 +42,7 @@ impl Round {
 pub(crate) struct Repetition {
     pub(crate) done: Done<Round>,
     bytes_at_rest_per_run: Option<f64>,
-    /// Of the server's log.
+    /// Bytes of the database server's log.
     log_bytes_per_run: Option<f64>,
 }
 
@@ -109,7 +109,7 @@ fn tool_round() -> engine::agent::Agent {
     agent(AskOnce::new(&[("call_0", "echo"), ("call_1", "echo")])).tool(echo())
 }
 
-/// The store's count, the events and the promise agree.
+/// Checks that the store's commit count, the events and the promised number agree.
 fn check(done: &Done<Round>) -> Result<(), Failure> {
     let seen: u64 = done.results.iter().map(|round| round.commits.count).sum();
     let promised: u64 = done.results.iter().map(|round| TOOL_ROUND + round.commits.settled_apart()).sum();
@@ -184,7 +184,7 @@ fn column(repetitions: &[Repetition], value: impl Fn(&Repetition) -> Option<f64>
     repetitions.iter().filter_map(value).collect()
 }
 
-/// How fast, how long, how much of the processor.
+/// Runs per second, time per run and CPU time.
 fn pace(
     sheet: &mut Sheet,
     suffix: &str,
@@ -238,11 +238,11 @@ fn costs(sheet: &mut Sheet, suffix: &str, title: &str, repetitions: &[Repetition
     let metric = format!("commits_without_settled_apart_{suffix}");
     let target = Some(Target::Exactly(TOOL_ROUND as f64));
     sheet.add_aimed(metric, &format!("{title}, commits without these"), Unit::Count, &together, target);
-    // A store in memory syncs nothing and counts no bytes.
+    // A store in memory neither syncs nor counts bytes.
     if sheet.store() == StoreKind::Memory {
         return;
     }
-    // A server syncs by itself, and for several nodes together.
+    // A database server syncs by itself, and for several nodes together.
     if sheet.store() == StoreKind::Sqlite {
         let syncs = per_run(|repetition| Some(repetition.done.used.counts.syncs as f64));
         sheet.add(format!("syncs_per_run_{suffix}"), &format!("{title}, syncs"), Unit::Count, &syncs);
@@ -266,7 +266,7 @@ fn costs(sheet: &mut Sheet, suffix: &str, title: &str, repetitions: &[Repetition
     sheet.add(metric, &format!("{title}, bytes of {of} at rest"), Unit::Bytes, &at_rest);
 }
 
-/// By the difference of two repetitions, so that opening the store does not count.
+/// Computed from the difference of two repetitions, so that opening the store does not count.
 fn allocations_per_run(setting: &Setting, effort: Effort) -> Result<f64, Failure> {
     let runtime = one_thread()?;
     let counted = |run_count| {

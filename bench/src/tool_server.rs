@@ -1,4 +1,4 @@
-//! A tool behind an address that does nothing, as another process. It counts who connects and who asks.
+//! An HTTP tool that does nothing, in another process. It counts connections and requests.
 
 use std::env;
 use std::io::{self, BufRead, BufReader, Lines, Write};
@@ -18,7 +18,7 @@ use crate::stage::one_thread;
 
 const ANSWER: &[u8] =
     b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 11\r\n\r\n{\"ok\":true}";
-/// A request is a few hundred bytes.
+/// A request has a few hundred bytes.
 const REQUEST_BYTES_MAX: usize = 65_536;
 
 #[derive(Default)]
@@ -27,7 +27,7 @@ struct Counters {
     requests: AtomicU64,
 }
 
-/// The other process: says its port, and for each line that it reads what it has counted. It ends with its input.
+/// The other process: prints its port, and its counters for each line that it reads. It ends when its input ends.
 pub(crate) fn serve() -> Result<(), Failure> {
     let counters = Arc::new(Counters::default());
     let counted = counters.clone();
@@ -49,7 +49,7 @@ pub(crate) fn serve() -> Result<(), Failure> {
     })
 }
 
-/// Until the other side hangs up.
+/// Answers requests until the client closes the connection.
 async fn answer(mut stream: TcpStream, counters: Arc<Counters>) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let mut bytes = Vec::new();
@@ -63,7 +63,7 @@ async fn answer(mut stream: TcpStream, counters: Arc<Counters>) -> io::Result<()
     Ok(())
 }
 
-/// How many bytes the first request has, if all of them are there.
+/// The length of the first request, if it is complete.
 fn whole_request(bytes: &[u8]) -> Option<usize> {
     let head = bytes.windows(4).position(|four| four == b"\r\n\r\n")?;
     let text = std::str::from_utf8(&bytes[..head]).ok()?;
@@ -75,7 +75,7 @@ fn whole_request(bytes: &[u8]) -> Option<usize> {
     (bytes.len() >= all).then_some(all)
 }
 
-/// This side of it. The process ends with this.
+/// The parent's handle. The process ends with it.
 pub(crate) struct ToolServer {
     process: Child,
     requests: ChildStdin,
@@ -83,7 +83,7 @@ pub(crate) struct ToolServer {
     port: u16,
 }
 
-/// What the process has seen so far.
+/// The process's counters so far.
 #[derive(Clone, Copy)]
 pub(crate) struct Seen {
     pub(crate) connections: u64,

@@ -1,4 +1,4 @@
-//! What W1 on a disk is compared with, in the same run: the store without the engine, and the disk without the store.
+//! Baselines for W1 on a disk, measured in the same run: the store without the engine, and the disk without the store.
 
 use tokio::runtime::Runtime;
 
@@ -11,10 +11,10 @@ use crate::report::{Sheet, Target, Unit};
 use crate::stage::Setting;
 use crate::statistics::percentile;
 
-/// Appends that share one sync when the bare disk is measured.
+/// Number of appends that share one sync when the bare disk is measured.
 const DISK_BATCH: usize = 64;
 
-/// One of each for each repetition.
+/// One value of each for each repetition.
 #[derive(Default)]
 pub(crate) struct Yardsticks {
     stores: Vec<Bare>,
@@ -23,7 +23,7 @@ pub(crate) struct Yardsticks {
 }
 
 impl Yardsticks {
-    /// `byte_count` is what a commit of W1 has.
+    /// `byte_count` is the size of a W1 commit.
     pub(crate) fn measure(
         &mut self,
         runtime: &Runtime,
@@ -43,13 +43,13 @@ impl Yardsticks {
         Ok(())
     }
 
-    /// `runs_per_second` has one value for each repetition, with as many runs at once as there were clients.
+    /// `runs_per_second` has one value for each repetition, with as many concurrent runs as there were clients.
     pub(crate) fn figures(&self, sheet: &mut Sheet, client_count: usize, runs_per_second: &[f64]) {
         self.of_the_store(sheet, client_count, runs_per_second);
         self.of_the_disk(sheet, client_count, runs_per_second);
     }
 
-    /// A run cannot be faster than the store takes its four commits.
+    /// A run cannot be faster than the store performs its four commits.
     fn of_the_store(&self, sheet: &mut Sheet, client_count: usize, runs_per_second: &[f64]) {
         let column = |value: fn(&Bare) -> f64| self.stores.iter().map(value).collect::<Vec<f64>>();
         let suffix = format!("c{client_count}");
@@ -77,7 +77,7 @@ impl Yardsticks {
         sheet.add(format!("of_the_bare_appends_{suffix}"), &title, Unit::Ratio, &ratios);
     }
 
-    /// No target: the work of a writer takes longer than a fast disk.
+    /// Without a target, because the writer's own work takes longer than a fast disk.
     fn of_the_disk(&self, sheet: &mut Sheet, client_count: usize, runs_per_second: &[f64]) {
         let title = format!("bare disk, p50 of {DISK_BATCH} appends in one sync");
         let metric = format!("disk_batch{DISK_BATCH}_p50_ms");
@@ -91,7 +91,7 @@ impl Yardsticks {
     }
 }
 
-/// Runs per second if a batch takes so many milliseconds and a run is in four of them.
+/// Runs per second if a batch takes this many milliseconds and a run takes part in four batches.
 fn allowed(append_count: usize, milliseconds: f64) -> f64 {
     append_count as f64 / (TOOL_ROUND as f64 * milliseconds / 1_000.0)
 }

@@ -1,9 +1,9 @@
-//! A seeded world that tries to break the machine: scripted models, rough tools, lost workers and hasty people.
+//! A seeded world that tries to break the machine: scripted models, failing tools, lost workers and hasty people.
 //!
-//! Everything that happens is drawn from a [`play::tape::Tape`], so that a failure is a number that anybody can play
-//! again and shrink to a short story. The machine is the real one; the [`world::store`] follows the rules of the design;
-//! the [`judge`] keeps its own books and objects to whatever must not be ([`judge::invariant`]). [`driven`] plays such
-//! worlds with the engine itself.
+//! Everything that happens is drawn from a [`play::tape::Tape`], so a failure is a seed that anyone can replay and
+//! shrink to a short story. The machine is the real one. The [`world::store`] follows the rules of the design. The
+//! [`judge`] keeps its own ledger and objects to every breach of an invariant ([`judge::invariant`]). [`driven`] plays
+//! such worlds with the engine itself.
 
 pub mod driven;
 pub mod judge;

@@ -1,4 +1,4 @@
-//! The command line of the simulator: worlds by the thousand, one world as a story, or the demo.
+//! The simulator's command line: thousands of worlds, one world as a story, or the demo.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -34,16 +34,16 @@ Plays seeded worlds against the machine and checks every invariant after every a
 Results go to standard output, progress to standard error. The exit code is 1 after a failure.";
 
 const SEEDS: u64 = 2_000;
-/// From so many worlds on, whatever is possible must have happened.
+/// From this many worlds on, everything that is possible must have happened.
 const COVERAGE_REQUIRED_FROM: u64 = 100_000;
 const PROGRESS_EVERY: u64 = 5_000;
 const ENGINE_PROGRESS_EVERY: u64 = 200;
 const ENGINE_SEEDS: u64 = 500;
-/// From so many worlds of the engine on, whatever is possible must have happened.
+/// From this many engine worlds on, everything that is possible must have happened.
 const ENGINE_COVERAGE_REQUIRED_FROM: u64 = 10_000;
-/// Failures that are told; the rest is counted.
+/// How many failures are printed as stories. The rest is only counted.
 const TOLD_MAX: usize = 3;
-/// Failures of the engine that are listed with a line each.
+/// How many engine failures are listed with one line each.
 const LISTED_MAX: usize = 100;
 const DETAIL_CHARS_MAX: usize = 200;
 
@@ -180,7 +180,7 @@ fn tell_demo() -> ExitCode {
     }
 }
 
-/// The world of a seed and, as in a batch, the comparison of both ways to hear decisions.
+/// Plays the world of a seed and, as in a batch, compares both decision timings.
 fn tell_seed(seed: u64) -> ExitCode {
     let told = tell_one(Tape::seeded(seed), &format!("seed {seed}"));
     match differential::check(seed) {
@@ -219,7 +219,7 @@ fn run_many(options: &Options) -> ExitCode {
     });
     eprintln!();
     let (table, missing) = tables::print(&tally.coverage);
-    // A run that was cut short at its first failure says nothing about what happens.
+    // A batch that stopped at its first failure says nothing about coverage.
     if tally.failures.is_empty() || !options.batch.until_failure {
         println!("{table}");
     }
@@ -271,7 +271,7 @@ fn tell_failure(failure: &Failure, options: &Options) {
     println!("tape of {} choices: {}", choices.len(), words.join(" "));
 }
 
-/// One world of the engine.
+/// Plays one world of the engine.
 fn tell_engine(seed: u64, place: Option<Place>) -> ExitCode {
     let place = place.unwrap_or(Place::of_seed(seed));
     tell_played(&driven::runner::play(seed, place, Roughness::Drawn, true), &format!("seed {seed}"))
@@ -291,7 +291,7 @@ fn tell_played(played: &Played, name: &str) -> ExitCode {
     }
 }
 
-/// The first failure as a story, short if that is asked for.
+/// Prints the first failure as a story, shortened if that was requested.
 fn tell_engine_failure(seed: u64, violation: &Violation, options: &Options) {
     let place = options.place.unwrap_or(Place::of_seed(seed));
     let mut played = driven::runner::play(seed, place, Roughness::Drawn, true);
@@ -339,7 +339,7 @@ fn run_engine(options: &Options) -> ExitCode {
     if summary.failures.is_empty() && !coverage_fails { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Which invariants were broken, how often, and with which seeds to see it again.
+/// Which invariants were broken, how often, and with which seeds to reproduce them.
 fn tell_kinds<'v>(failures: impl Iterator<Item = (u64, &'v Violation)>, options: &Options) {
     let mut kinds: BTreeMap<Invariant, (usize, u64, &Violation)> = BTreeMap::new();
     let mut first = None;

@@ -4,8 +4,8 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 static COUNT: AtomicU64 = AtomicU64::new(0);
-/// A number that all threads count on costs more than the allocation, so it is left alone where time is measured
-/// over several threads. This says how many want it to be counted.
+/// A counter shared by all threads costs more than the allocation, so it stays off while time is measured over
+/// several threads. This is the number of users that want it on.
 static COUNTING: AtomicU32 = AtomicU32::new(0);
 
 pub(crate) struct Counting;
@@ -30,7 +30,7 @@ fn one_more() {
     }
 }
 
-/// Allocations of this process so far, those that were counted.
+/// Counted allocations of this process so far.
 pub(crate) fn count() -> u64 {
     COUNT.load(Ordering::Relaxed)
 }

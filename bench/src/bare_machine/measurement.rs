@@ -1,4 +1,4 @@
-//! Time and allocations of a piece of work, over repetitions.
+//! Measures time and allocations of a piece of work, over repetitions.
 
 use std::time::Instant;
 
@@ -8,7 +8,7 @@ use crate::statistics::Summary;
 
 #[derive(Clone, Copy)]
 pub(crate) struct Effort {
-    /// How often a measurement is repeated; the median of these counts.
+    /// How often a measurement is repeated. The median is reported.
     pub(crate) repetition_count: usize,
     /// Pieces of work in one repetition.
     pub(crate) batch: usize,
@@ -25,13 +25,13 @@ impl Effort {
     }
 }
 
-/// Of one piece of work.
+/// Cost of one piece of work.
 pub(crate) struct Cost {
     pub(crate) nanoseconds: Summary,
     pub(crate) allocations: Summary,
 }
 
-/// `prepare` is not measured, `work` is.
+/// Measures `work` but not `prepare`.
 pub(crate) fn cost<T>(effort: Effort, prepare: impl Fn() -> T, mut work: impl FnMut(&mut T)) -> Cost {
     let (mut nanoseconds, mut allocations) = (Vec::new(), Vec::new());
     // The first repetition warms the caches and does not count.

@@ -19,8 +19,8 @@ use workload::{
     time_of, w1,
 };
 
-/// The windows of steps whose medians are compared. The memory of settled calls has 128 places, so it is still being
-/// filled in the first of them and full in the others.
+/// The windows of steps whose medians are compared. The machine remembers up to 128 settled calls, so that memory is
+/// still filling up in the first window and full in the others.
 const EARLY_STEPS: RangeInclusive<u32> = 50..=150;
 const MIDDLE_STEPS: RangeInclusive<u32> = 200..=300;
 const LATE_STEPS: RangeInclusive<u32> = 950..=1_050;
@@ -79,7 +79,7 @@ fn decisions(effort: Effort) -> Vec<Figure> {
     results
 }
 
-/// A whole W1 run, and apart from it the control that each of its four commits stores.
+/// A whole W1 run, and separately the control that each of its four commits stores.
 fn tool_round(effort: Effort) -> Vec<Figure> {
     let commits = w1();
     let whole = cost(effort, || queued().0, |run| drive(run, &commits));
@@ -118,7 +118,7 @@ fn control(effort: Effort, workload: &'static str, title: &str, run: &Run) -> Ve
     results
 }
 
-/// What one step of a long run took.
+/// Measurements of one step of a long run.
 struct Step {
     nanoseconds: f64,
     allocations: f64,

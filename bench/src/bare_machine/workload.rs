@@ -1,4 +1,4 @@
-//! The pieces of work: what the world says to a run, in order.
+//! The workloads: the inputs that a run receives, in order.
 
 use std::collections::BTreeSet;
 use std::hint::black_box;
@@ -15,12 +15,12 @@ use machine::tool::{Approval, Arguments, EffectClass, OnExpiry, Performer, Tool,
 use machine::{Event, Input, Run, Timestamp, fold, queue};
 use serde_json::json;
 
-/// Of each step of a run: 2026-01-01, and a tenth of a second for each step.
+/// The time of each step of a run: 2026-01-01, and a tenth of a second for each step.
 pub(crate) fn time_of(step: u32) -> Timestamp {
     Timestamp(1_767_225_600_000).plus_ms(100 * u64::from(step))
 }
 
-/// Queued, not started.
+/// A run that is queued and not started.
 pub(crate) fn queued() -> (Run, Event) {
     let order = RunRequest {
         run_id: "run_0190f3c4-7a3b-7c22-b1a5-0123456789ab".into(),
@@ -41,7 +41,7 @@ pub(crate) fn queued() -> (Run, Event) {
     (Run::new(Arc::new(Revision::default()), control), first)
 }
 
-/// Decides and applies.
+/// Decides on the input and applies the events.
 pub(crate) fn say(run: &mut Run, input: &Input, now: Timestamp) -> Vec<Event> {
     let decided = run.decide(input, now).expect("the workload says only what fits");
     for event in &decided.events {
@@ -50,7 +50,7 @@ pub(crate) fn say(run: &mut Run, input: &Input, now: Timestamp) -> Vec<Event> {
     decided.events
 }
 
-/// Says all of it, the run beginning as it is.
+/// Applies all inputs to the run.
 pub(crate) fn after(mut run: Run, inputs: &[Input]) -> Run {
     for input in inputs {
         say(&mut run, input, time_of(1));
@@ -62,7 +62,7 @@ pub(crate) fn start() -> Input {
     Input::Start { after: None }
 }
 
-/// The model's answer of a step: a text, or calls.
+/// The model's answer in a step: a text, or calls.
 pub(crate) fn answer(step: u32, text: &str, calls: &[(String, &str)]) -> Input {
     let asked = |(id, tool): &(String, &str)| RequestedCall {
         id: id.clone(),
@@ -109,12 +109,12 @@ pub(crate) fn gate(call: &str, class: EffectClass, approval: Approval) -> Input 
     })
 }
 
-/// A read that nobody is asked about.
+/// A read that needs no approval.
 pub(crate) fn gate_echo(call: &str) -> Input {
     gate(call, EffectClass::Read, Approval::Never)
 }
 
-/// A write that a person is asked about.
+/// A write that needs a person's approval.
 pub(crate) fn gate_transfer(call: &str) -> Input {
     gate(call, EffectClass::Write, Approval::Ask)
 }
@@ -129,7 +129,7 @@ pub(crate) fn returned(step: u32, call: &str) -> Input {
     }
 }
 
-/// A yes to what holds this call.
+/// An approval of this held call.
 pub(crate) fn approve(run: &Run, call: &str) -> Input {
     let call = CallId::from(call);
     let open = run.control.call(&call).and_then(|call| call.suspension()).expect("the call is held");
@@ -144,7 +144,7 @@ pub(crate) fn approve(run: &Run, call: &str) -> Input {
     })
 }
 
-/// W1: two parallel calls of echo, then a text, as the four commits that a driver makes of it.
+/// W1: two parallel calls of echo, then a text, as the four commits that a driver makes.
 pub(crate) fn w1() -> [Vec<Input>; 4] {
     let calls = ["call_0".to_owned(), "call_1".to_owned()];
     let asked = calls.clone().map(|call| (call, "echo"));
@@ -157,7 +157,7 @@ pub(crate) fn w1() -> [Vec<Input>; 4] {
     ]
 }
 
-/// Says the inputs of each commit, and asks what is wanted after it, as a driver does.
+/// Applies the inputs of each commit, and then asks what the run wants next, as a driver does.
 pub(crate) fn drive(run: &mut Run, commits: &[Vec<Input>]) {
     for inputs in commits {
         for input in inputs {

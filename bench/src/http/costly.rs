@@ -1,4 +1,4 @@
-//! `costly`: one tenant sends the requests that cost the most for their length, and another tenant posts messages.
+//! `costly`: one tenant sends the requests that cost the most for their length, while another tenant posts messages.
 
 use std::path::Path;
 use std::time::Instant;
@@ -43,7 +43,7 @@ struct Measured {
 async fn measured(site: Site, count: usize) -> Result<Measured, Failure> {
     let other = Client::new(site.clone(), OTHER);
     let p99 = |taken: &[f64]| percentile(taken, P99).ok_or_else(|| Failure::new("nothing was posted"));
-    // What is made with the first requests is not measured.
+    // Warm-up: what the server sets up with the first requests is not measured.
     posts(&other, count / 10).await?;
     let quiet_ms = p99(&posts(&other, count).await?)?;
     let costly = CostlyClient::start(&site)?;

@@ -1,7 +1,7 @@
-//! The process that sends the requests that cost the most for their length, wave after wave.
+//! The process that sends the requests that cost the server most for their length, wave after wave.
 //!
-//! It is a process of its own with the lowest priority: its own work is not the server's, and on another machine it would
-//! not share the server's processors.
+//! It is a separate process with the lowest priority: its own work is not the server's, and on another machine it would
+//! not share the server's CPUs.
 
 use std::env;
 use std::io::{self, BufRead, BufReader, Lines, Write};
@@ -21,20 +21,20 @@ use super::server::Site;
 use super::wire::Client;
 
 const TENANT: usize = 0;
-/// Sent at the same time, again and again.
+/// Number of requests sent at the same time, in every wave.
 const POSTS_AT_ONCE: usize = 24;
 const READS_AT_ONCE: usize = 12;
-/// What one of them sends, or reads.
+/// Bytes that one request sends, or reads.
 const BODY_BYTES: usize = 2 * 1024 * 1024 - 200;
-/// Objects in the result that is stored and read: two values each, just below the limit of a body.
+/// Objects in the stored result that is read: two values each, just below the limit of a body.
 const STORED_OBJECTS: usize = 24_900;
 const READY: &str = "ready";
 
 struct Costly {
     greedy: Client,
-    /// Refused: it has far more values than a body may have.
+    /// The server refuses this body, because it has far more values than a body may have.
     body: String,
-    /// Where the large result is read.
+    /// The path of the large result.
     result: String,
 }
 
@@ -63,7 +63,7 @@ impl Costly {
         Ok(Self { greedy, body, result: format!("/v1/runs/{run}/calls") })
     }
 
-    /// Every request at once.
+    /// Sends all requests at once.
     async fn wave(self: &Arc<Self>) -> Result<usize, Failure> {
         let path = Arc::new(new_thread(&self.greedy).await?);
         let mut requests = JoinSet::new();
@@ -114,7 +114,7 @@ pub(crate) fn serve(address: String) -> Result<(), Failure> {
     })
 }
 
-/// The other process as its parent sees it.
+/// The parent's handle of the other process.
 pub(crate) struct CostlyClient {
     child: Child,
     input: Option<ChildStdin>,
@@ -143,7 +143,7 @@ impl CostlyClient {
         }
     }
 
-    /// How many of its requests were answered.
+    /// Returns how many of its requests were answered.
     pub(crate) fn stop(mut self) -> Result<usize, Failure> {
         drop(self.input.take());
         Ok(self.next_line()?.parse()?)

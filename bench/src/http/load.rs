@@ -1,4 +1,4 @@
-//! The load: tool rounds at an even pace, decisions beside them, streams all the while, and what both sides use.
+//! The load: tool rounds at an even pace, decisions and streams beside them, and what clients and server use.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -18,11 +18,11 @@ use super::server::Site;
 use super::stream::{Ended, Followed, Told, is_terminal};
 
 const DECISIONS_PER_SECOND: u32 = 20;
-/// Tool rounds that have not ended. Where there are more, the server does not keep up.
+/// Maximum number of unended tool rounds. If there are more, the server does not keep up.
 const UNENDED_MAX: usize = 1_000;
-/// Of so many tool rounds one is compared with the log, beside all streams that are open all the time.
+/// One in this many tool rounds is compared with the log, in addition to all streams that stay open.
 const COMPARED_ONE_IN: u32 = 10;
-/// Logs that are read at the same time.
+/// Maximum number of logs that are read at the same time.
 const COMPARING_MAX: usize = 32;
 const MEBIBYTE: f64 = 1024.0 * 1024.0;
 
@@ -104,7 +104,7 @@ fn never(failed: Result<Infallible, Failure>) -> Failure {
     }
 }
 
-/// No stream ends before everything does.
+/// No stream may end before the measurement does.
 async fn first_to_end(streams: &mut JoinSet<Result<Vec<Ended>, Failure>>) -> Failure {
     match streams.join_next().await {
         Some(Ok(Err(failure))) => failure,
@@ -135,7 +135,7 @@ async fn sample(
     }
 }
 
-/// At an even pace, whether those before have ended or not.
+/// Posts at an even pace, whether earlier rounds have ended or not.
 async fn post_rounds(pool: &Arc<Pool>, asked: Load) -> Result<Vec<(Round, Option<Ended>)>, Failure> {
     let count = asked.runs_per_second * u32::try_from(asked.duration.as_secs())?;
     let mut ticks = interval(Duration::from_secs(1) / asked.runs_per_second);

@@ -23,15 +23,15 @@ use crate::statistics::{mean, percentile};
 use load::Loaded;
 use server::Server;
 
-/// How much is asked of the server.
+/// The load put on the server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Load {
     pub(crate) duration: Duration,
-    /// Open all the time, each following a run.
+    /// Streams that are open all the time, each following a run.
     pub(crate) stream_count: usize,
-    /// Of these, those whose runs never stand still.
+    /// The number of these whose runs never pause.
     pub(crate) busy_count: usize,
-    /// Tool rounds posted in a second, whether the server keeps up or not.
+    /// Tool rounds posted per second, whether the server keeps up or not.
     pub(crate) runs_per_second: u32,
 }
 
@@ -46,9 +46,9 @@ impl Load {
         Self { duration: Duration::from_secs(5), stream_count: 200, busy_count: 20, runs_per_second: 50 };
 }
 
-/// At the end, of what the server had at the beginning. What it keeps must not depend on how many runs there were.
+/// The server's memory at the end, relative to the beginning. It must not depend on how many runs there were.
 const MEMORY_GROWTH_MAX: f64 = 1.2;
-/// Beside the streams: connections for posts, decisions and streams of tool rounds.
+/// In addition to the streams: connections for posts, decisions and streams of tool rounds.
 const HANDLES_BESIDE_STREAMS: u64 = 2_048;
 
 pub(crate) fn run(
@@ -96,7 +96,7 @@ fn figures(sheet: &mut Sheet, asked: Load, loaded: &Loaded) {
     let seconds = loaded.seconds;
     let done = loaded.rounds.len() as f64;
     let title = format!("tool rounds, {} posted per second", asked.runs_per_second);
-    // The last of those that were posted may end a moment after the time.
+    // The last posted rounds may end shortly after the measured time.
     let target = Some(Target::AtLeast(f64::from(asked.runs_per_second) * 0.98));
     sheet.add_aimed("runs_per_s", &title, Unit::PerSecond, &[done / seconds], target);
     let times = |pick: fn(&load::Round) -> f64| loaded.rounds.iter().map(pick).collect::<Vec<f64>>();
@@ -116,7 +116,7 @@ fn figures(sheet: &mut Sheet, asked: Load, loaded: &Loaded) {
         }
     }
     sheet.add("decisions", "decisions", Unit::Count, &[loaded.decided_ms.len() as f64]);
-    // A stream whose run has ended is gone for a moment, until the next is open.
+    // When a run ends, its stream is closed for a moment, until the next one is open.
     let target = Some(Target::AtLeast(asked.stream_count as f64 * 0.99));
     sheet.add_aimed("streams_open", "open streams, once a second", Unit::Count, &loaded.open_counts, target);
     let fewest = loaded.heard_in_each_second.iter().min().map(|count| *count as f64);
@@ -128,7 +128,7 @@ fn figures(sheet: &mut Sheet, asked: Load, loaded: &Loaded) {
     costs(sheet, loaded);
 }
 
-/// Of the server and of whoever asks it, apart.
+/// Separately for the server and for the clients.
 fn costs(sheet: &mut Sheet, loaded: &Loaded) {
     let seconds = loaded.seconds;
     let runs = loaded.rounds.len().max(1) as f64;

@@ -1,4 +1,4 @@
-//! The streams that are open all the time: each follows a run, and where its run has ended, the next.
+//! The streams that are open all the time. Each follows a run and, when that run has ended, the next one.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,19 +15,19 @@ use super::server::{Site, TENANTS};
 use super::stream::{Ended, Followed, Told, is_terminal};
 use super::wire::Client;
 
-/// Streams that are being opened at the same time.
+/// Maximum number of streams that are being opened at the same time.
 const OPENING_MAX: usize = 64;
 
-/// What the streams and whoever posts and decides know of each other.
+/// State shared by the streams and the tasks that post and decide.
 pub(crate) struct Pool {
     clients: Vec<Client>,
     /// When the measurement began.
     begin: OnceLock<Instant>,
-    /// Streams that were told something, for each second of the measurement.
+    /// Number of streams that received something, for each second of the measurement.
     pub(crate) told: Vec<AtomicU64>,
     pub(crate) open_count: AtomicU64,
     doors: Semaphore,
-    /// One for each stream that has been opened.
+    /// One permit for each stream that has been opened.
     opened: Semaphore,
     held: Mutex<VecDeque<Held>>,
     running: Mutex<BTreeMap<usize, String>>,
@@ -35,7 +35,7 @@ pub(crate) struct Pool {
     pub(crate) decided_ms: Mutex<Vec<f64>>,
 }
 
-/// A call that waits for somebody.
+/// A call that waits for approval.
 struct Held {
     number: usize,
     approval: String,
@@ -75,7 +75,7 @@ impl Pool {
         *self.begin.get_or_init(Instant::now)
     }
 
-    /// Follows runs that are told this, until everything stops.
+    /// Posts `says` to start a run, follows it until it ends, and repeats until the pool stops.
     pub(crate) async fn follow(self: Arc<Self>, number: usize, says: &str) -> Result<Vec<Ended>, Failure> {
         let (mut ended, mut last_second) = (Vec::new(), None);
         while !self.stopping.load(Ordering::SeqCst) {
@@ -89,7 +89,7 @@ impl Pool {
             if ended.is_empty() {
                 self.opened.add_permits(1);
             }
-            // Whoever stops everything may have looked before this run was there.
+            // The task that stops the pool may have listed the runs before this one was added.
             if self.stopping.load(Ordering::SeqCst) {
                 self.interrupt(number, &run).await?;
             }
@@ -135,7 +135,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Approves the call that waits the longest, if there is one.
+    /// Approves the call that has waited longest, if there is one.
     pub(crate) async fn decide_one(&self) -> Result<(), Failure> {
         let Some(held) = locked(&self.held).pop_front() else { return Ok(()) };
         *locked(&held.decided_at) = Some(Instant::now());
@@ -158,14 +158,14 @@ impl Pool {
     }
 }
 
-/// A message to a new thread; the id of its run.
+/// Posts a message to a new thread. Returns the id of its run.
 pub(crate) async fn post(client: &Client, says: &str) -> Result<String, Failure> {
     let path = new_thread(client).await?;
     let posted = client.post(&path, Some(&message(says))).await?;
     text(&posted, "run_id")
 }
 
-/// Where messages to it are posted.
+/// Creates a thread. Returns the path to which its messages are posted.
 pub(crate) async fn new_thread(client: &Client) -> Result<String, Failure> {
     let thread = client.post("/v1/threads", Some(&json!({}))).await?;
     Ok(format!("/v1/threads/{}/messages", text(&thread, "id")?))

@@ -1,4 +1,4 @@
-//! The real program as another process, with a configuration of its own, on a file of its own.
+//! The real program as another process, with a configuration and a database file of its own.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -11,10 +11,10 @@ use serde_json::{Value, json};
 use crate::bytes_on_disk::Folder;
 use crate::failure::Failure;
 
-/// Of a run that is told something all the time.
+/// Steps of a run whose stream never stops delivering.
 const BUSY_STEPS: usize = 20;
 
-/// A tenant may have about a thousand streams, so there are several, each with the SHA-256 of its token.
+/// A tenant may have about a thousand streams, so there are several tenants, each with the SHA-256 of its token.
 pub(crate) const TENANTS: [(&str, &str); 4] = [
     ("north", "d96f4a72d13c26466a4ac94aa5bcecea2f17c6c0d74756ce2a1c90eb9dfca7f2"),
     ("east", "50ec4208cb38701f9e064c353d41a3c449bad007266142e7f50b3fb2142c1dc4"),
@@ -22,12 +22,12 @@ pub(crate) const TENANTS: [(&str, &str); 4] = [
     ("west", "85bb0b555b3a9a8911a0da70701e641aaf1859303d55807e1f20d968079d7cba"),
 ];
 
-/// What the holder of the key sends.
+/// The token that the tenant's clients send.
 pub(crate) fn token(tenant: usize) -> String {
     format!("token-{}", TENANTS[tenant % TENANTS.len()].0)
 }
 
-/// Where the server is found, and by which process number the system knows it.
+/// The server's address and process id.
 #[derive(Clone, Debug)]
 pub(crate) struct Site {
     pub(crate) address: String,
@@ -70,7 +70,7 @@ impl Server {
         self.site.clone()
     }
 
-    /// It has to be there still.
+    /// Fails if the server has already exited.
     pub(crate) fn stop(mut self) -> Result<(), Failure> {
         match self.child.try_wait()? {
             None => Ok(()),
@@ -79,7 +79,7 @@ impl Server {
     }
 }
 
-/// The address that it says it listens on. Whatever it says behind that is read and forgotten, so that it never waits.
+/// The address that it reports to listen on. All later output is read and discarded, so that the server never blocks.
 fn listening(stderr: ChildStderr) -> Result<String, Failure> {
     let mut lines = BufReader::new(stderr).lines();
     let mut said = Vec::new();
@@ -130,19 +130,19 @@ stop = [ { type = "max_rounds", rounds = 100000 } ]
     text
 }
 
-/// What an agent does depends on what it is told.
+/// The message determines what an agent does.
 fn script() -> String {
     let text = "x".repeat(64);
     let echo = |id: &str| json!({"id": id, "name": "echo", "arguments": {"text": text}});
     let talk = |calls: &[Value]| json!({"text": text.repeat(2), "delta_chars": 16, "delay_ms": 200, "tool_calls": calls});
-    // A conversation that only grows would take up more and more by itself.
+    // A conversation that only grows would use more and more memory by itself.
     let busy: Vec<Value> = (0..BUSY_STEPS).map(|_| talk(&[echo("")])).chain([talk(&[])]).collect();
     json!({"rules": [
         // A tool round.
         {"when": "^round$", "replies": [{"tool_calls": [echo("call_0"), echo("call_1")]}, {"text": text}]},
-        // Talks all the time, five times a second, and calls a tool every two seconds. Another run follows it.
+        // Streams all the time, five deltas a second, and calls a tool every two seconds. Another run follows it.
         {"when": "^busy$", "replies": busy},
-        // Waits for somebody.
+        // Waits for approval.
         {"when": "^held$", "replies": [
             {"tool_calls": [{"id": "call_0", "name": "add", "arguments": {"a": 1, "b": 2}}]}, {"text": text}]},
         // Waits for the front end.

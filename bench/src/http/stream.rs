@@ -1,4 +1,4 @@
-//! What one stream tells of one run, kept so that it can be compared with the log.
+//! The events that one stream delivers of one run, kept for comparison with the log.
 
 use serde_json::Value;
 
@@ -17,11 +17,11 @@ pub(crate) struct Followed {
     told: Vec<String>,
 }
 
-/// Something that a stream tells.
+/// An item received from a stream.
 pub(crate) enum Told {
-    /// Stored, with its type.
+    /// A stored event, with its type.
     Event(String),
-    /// Words on their way.
+    /// A live delta.
     Live,
 }
 
@@ -51,13 +51,13 @@ impl Followed {
         }
     }
 
-    /// Of the event that came last.
+    /// The payload of the last event.
     pub(crate) fn payload(&self) -> Result<Value, Failure> {
         let last = self.told.last().map_or("null", String::as_str);
         Ok(serde_json::from_str::<Value>(last)?["payload"].take())
     }
 
-    /// The terminal event was told: nothing follows, and all that was told stands in the log in the same bytes.
+    /// Called after the terminal event: fails if anything follows. `compare` then expects the same bytes in the log.
     pub(crate) async fn end(mut self) -> Result<Ended, Failure> {
         if let Some(block) = self.connection.next_block().await? {
             return Err(Failure::new(format!("something follows the end of {}: {block}", self.run)));
@@ -67,7 +67,7 @@ impl Followed {
     }
 }
 
-/// What a stream told from the beginning to the end.
+/// What a stream delivered from the beginning to the end.
 pub(crate) struct Ended {
     run: String,
     client: Client,

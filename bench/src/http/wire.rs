@@ -1,4 +1,4 @@
-//! HTTP as far as it is needed: requests on connections that are used again, and answers with a length or in chunks.
+//! The part of HTTP that is needed: requests on reused connections, and responses with a length or in chunks.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use super::server::{Site, token};
 /// The server closes a connection that has been idle for longer than it waits for a request.
 const IDLE_MAX: Duration = Duration::from_secs(5);
 
-/// One tenant's way to the server. Connections that are free are used again.
+/// One tenant's client. It reuses free connections.
 #[derive(Clone)]
 pub(crate) struct Client {
     site: Site,
@@ -36,7 +36,7 @@ impl Client {
         self.ask("GET", path, None).await
     }
 
-    /// A refusal fails the measurement.
+    /// An error status fails the measurement.
     async fn ask(&self, method: &str, path: &str, body: Option<&Value>) -> Result<String, Failure> {
         let body = body.map(Value::to_string);
         let (status, text) = self.exchange(method, path, body.as_deref()).await?;
@@ -46,7 +46,7 @@ impl Client {
         Ok(text)
     }
 
-    /// The status of the answer, and its body.
+    /// Returns the status of the response, and its body.
     pub(crate) async fn exchange(
         &self,
         method: &str,
@@ -57,14 +57,14 @@ impl Client {
         connection.send(method, path, self.tenant, body).await?;
         let answer = connection.head().await?;
         let text = String::from_utf8(connection.body(&answer).await?)?;
-        // The server closes the connection after some refusals.
+        // The server closes the connection after some error responses.
         if answer.status < 400 {
             self.give_back(connection);
         }
         Ok((answer.status, text))
     }
 
-    /// The answer has begun; its frames are read from the connection.
+    /// Returns after the response head; its frames are then read from the connection.
     pub(crate) async fn stream(&self, path: &str) -> Result<Connection, Failure> {
         let mut connection = self.connection().await?;
         connection.send("GET", path, self.tenant, None).await?;
@@ -75,7 +75,7 @@ impl Client {
         Ok(connection)
     }
 
-    /// A stream that has ended leaves a connection that can be used again.
+    /// Once a stream has ended, its connection can be reused.
     pub(crate) fn give_back(&self, connection: Connection) {
         self.free.lock().unwrap_or_else(PoisonError::into_inner).push((Instant::now(), connection));
     }
@@ -98,7 +98,7 @@ pub(crate) struct Connection {
 
 struct Answer {
     status: u16,
-    /// None where it comes in chunks.
+    /// None if the body is chunked.
     length: Option<usize>,
 }
 
@@ -172,7 +172,7 @@ impl Connection {
         Ok(body)
     }
 
-    /// False behind the last one.
+    /// False after the last chunk.
     async fn chunk(&mut self, into: &mut Vec<u8>) -> Result<bool, Failure> {
         let length = usize::from_str_radix(self.next_line().await?, 16)?;
         let begin = into.len();
@@ -182,7 +182,7 @@ impl Connection {
         Ok(length > 0)
     }
 
-    /// The next frame or comment of a stream; none where the server has closed it as it should.
+    /// The next frame or comment of a stream; none if the server has closed it properly.
     pub(crate) async fn next_block(&mut self) -> Result<Option<String>, Failure> {
         loop {
             if let Some(end) = self.unread.windows(2).position(|pair| pair == b"\n\n") {

@@ -1,4 +1,4 @@
-//! An agent: who answers, with which tools, under which rules; as it is described, as it lives, and as it is frozen.
+//! Agents: model, tools and rules; as described by the embedder, as compiled for use, and as frozen for runs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -24,28 +24,28 @@ use crate::plugin::Plugin;
 use crate::schema::Schema;
 use crate::tool::{DeclaredTool, Tool, ToolDefinition};
 
-/// A description of an agent. What is not said takes a careful default.
+/// A description of an agent. Everything that is not set has a cautious default.
 #[derive(Clone)]
 pub struct Agent {
     pub name: AgentName,
     pub instructions: String,
     pub model: Arc<dyn Model>,
-    /// Under which the model is known: runs are pinned to the name.
+    /// The name of the model: runs are pinned to it.
     pub model_name: String,
     pub tools: Vec<Arc<dyn Tool>>,
-    /// Other models that there are, by name: a run that began with one of them goes on with it, also when no agent uses it
+    /// Other available models, by name: a run that began with one of them continues with it, even if no agent uses it
     /// any more.
     pub other_models: BTreeMap<String, Arc<dyn Model>>,
-    /// Names of other tools of the server, which nobody else's tool may have.
+    /// Names of other tools of the server, which no inline tool may use.
     pub reserved: BTreeSet<ToolName>,
     pub plugins: Vec<Arc<dyn Plugin>>,
     pub policy: Policy,
     pub rules: Vec<Rule>,
     pub stop: Vec<StopCondition>,
     pub limits: Limits,
-    /// A JSON Schema that the last answer of a run has to fit.
+    /// A JSON Schema that the last answer of a run has to match.
     pub output_schema: Option<Arc<Value>>,
-    /// How much of a long thread the model is shown.
+    /// How much of a long thread the model sees.
     pub trim: Trim,
 }
 
@@ -99,7 +99,7 @@ impl Agent {
         self
     }
 
-    /// The only stop conditions, in this order: the first that fires wins.
+    /// Replaces all stop conditions. They are checked in this order: the first that fires wins.
     #[must_use]
     pub fn stop_when(mut self, conditions: impl IntoIterator<Item = StopCondition>) -> Self {
         self.stop = conditions.into_iter().collect();
@@ -112,14 +112,14 @@ impl Agent {
         self
     }
 
-    /// Runs end with JSON that fits this JSON Schema, or fail.
+    /// Runs end with JSON that matches this JSON Schema, or fail.
     #[must_use]
     pub fn output_schema(mut self, schema: impl Into<Arc<Value>>) -> Self {
         self.output_schema = Some(schema.into());
         self
     }
 
-    /// The model is shown the newest turns that fit.
+    /// The model sees the newest turns that fit.
     #[must_use]
     pub const fn trim(mut self, trim: Trim) -> Self {
         self.trim = trim;
@@ -127,7 +127,7 @@ impl Agent {
     }
 }
 
-/// Rounds of an agent that says nothing about when to stop.
+/// Maximum number of rounds of an agent without stop conditions of its own.
 pub const ROUNDS_DEFAULT: u32 = 25;
 
 /// What is wrong with a description.
@@ -145,7 +145,7 @@ impl fmt::Display for AgentError {
 
 impl std::error::Error for AgentError {}
 
-/// An agent that can be used: everything that could be wrong with its description has been looked at.
+/// An agent that is ready for use: its description has been fully checked.
 pub(crate) struct LiveAgent {
     pub(crate) name: AgentName,
     pub(crate) model: Arc<dyn Model>,
@@ -160,7 +160,7 @@ pub(crate) struct LiveAgent {
 pub(crate) struct LiveTool {
     pub(crate) tool: Arc<dyn Tool>,
     pub(crate) schema: Schema,
-    /// As the gate sees it.
+    /// The tool as the gate sees it.
     pub(crate) gate: GateTool,
 }
 
@@ -240,25 +240,25 @@ pub(crate) fn milliseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// An agent as a row: a run is pinned to one, whatever becomes of the configuration.
+/// An agent as it is stored: a run is pinned to one, whatever happens to the configuration.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FrozenAgent {
     pub(crate) agent: AgentName,
     pub(crate) instructions: String,
     pub(crate) model: String,
     pub(crate) tools: Vec<FrozenTool>,
-    /// Tools that came with a message: no configuration has them, so what is frozen here is all there is.
+    /// Tools that came with a message: they are in no configuration, so this is their only definition.
     #[serde(default, rename = "brought", skip_serializing_if = "Vec::is_empty")]
     inline_tools: Vec<FrozenTool>,
-    /// The message's, or else the agent's own.
+    /// The message's schema, otherwise the agent's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     output_schema: Option<Arc<Value>>,
-    /// It is the message's, and so bounded as what somebody sent is.
+    /// The schema is the message's, so the limits for sent schemas apply.
     #[serde(default, rename = "output_brought", skip_serializing_if = "std::ops::Not::not")]
     output_is_inline: bool,
     #[serde(default, skip_serializing_if = "Trim::is_unlimited")]
     trim: Trim,
-    /// In registration order: a plugin that is gone is missed, not forgotten.
+    /// In registration order. The hooks of a plugin that is gone fail; they are not skipped.
     pub(crate) plugins: Vec<(PluginName, PhaseSet)>,
     pub(crate) revision: Revision,
 }
@@ -305,9 +305,9 @@ impl FrozenTool {
 }
 
 impl FrozenAgent {
-    /// The same agent for one message that brings tools of its own, or wants an output of its own.
+    /// The same agent for one message that has its own tools or its own output schema.
     pub(crate) fn with_inline(&self, tools: &[ToolDefinition], output_schema: Option<&Arc<Value>>) -> Self {
-        // What the agent wants anyway stays the agent's.
+        // If the message wants the agent's own schema, it stays the agent's.
         let sent = output_schema.filter(|schema| self.output_schema.as_ref() != Some(*schema));
         Self {
             inline_tools: tools.iter().map(FrozenTool::from_definition).collect(),
@@ -331,54 +331,54 @@ impl FrozenAgent {
         self.output_schema.as_ref().map(compile).transpose()
     }
 
-    /// As it is stored.
+    /// Parses the stored text.
     pub fn from_json(text: &str) -> Result<Self, String> {
         serde_json::from_str(text).map_err(|error| error.to_string())
     }
 
-    /// What its runs ask for.
+    /// The name of the model that its runs use.
     #[must_use]
     pub fn model(&self) -> &str {
         &self.model
     }
 
-    /// Whether the tool came with a message, so that no configuration has a say in it.
+    /// Whether the tool came with a message, so that no configuration applies to it.
     #[must_use]
     pub fn has_inline_tool(&self, tool: &ToolName) -> bool {
         self.inline_tools.iter().any(|known| known.name == *tool)
     }
 
-    /// The stored text. The same agent has the same text, and so the same digest.
+    /// The stored text. The same agent has the same text, and therefore the same digest.
     pub(crate) fn text(&self) -> Result<String, String> {
         serde_json::to_string(self).map_err(|error| error.to_string())
     }
 }
 
-/// A frozen agent, ready to be used by the runs that are pinned to it.
+/// A frozen agent, compiled for the runs that are pinned to it.
 pub(crate) struct Pinned {
     pub(crate) digest: Digest,
     pub(crate) agent: AgentName,
-    /// With what has to be said about the output.
+    /// Including the instructions about the output.
     pub(crate) instructions: Arc<str>,
     pub(crate) output: Option<WantedOutput>,
     pub(crate) trim: Trim,
     pub(crate) model: String,
-    /// What the model is shown.
+    /// The tools that the model sees.
     pub(crate) tools: Vec<Arc<ToolDefinition>>,
     inline_tools: BTreeMap<ToolName, LiveTool>,
     pub(crate) plugins: Vec<(PluginName, PhaseSet)>,
     pub(crate) revision: Arc<Revision>,
     stop_patterns: Vec<(u16, Regex)>,
     rule_patterns: Vec<RulePattern>,
-    /// Of memory, roughly.
+    /// Approximate size in memory.
     pub(crate) bytes: usize,
 }
 
-/// What of a frozen agent cannot be used.
+/// Which part of a frozen agent cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum PinError {
     Agent(String),
-    /// One that came with the message.
+    /// A tool that came with the message.
     Tool(String),
     Output(String),
 }
@@ -392,7 +392,7 @@ impl fmt::Display for PinError {
     }
 }
 
-/// What compiled schemas take beside their text.
+/// Estimated memory of compiled schemas per byte of their text.
 const COMPILED_PER_BYTE: usize = 16;
 
 struct RulePattern {
@@ -455,7 +455,7 @@ impl Pinned {
         self.tools.iter().any(|tool| tool.name == *name)
     }
 
-    /// What the frozen agent says about holding the calls of a tool.
+    /// The approval terms of a tool in the frozen agent.
     pub(crate) fn terms(&self, name: &ToolName) -> Option<ApprovalTerms> {
         let frozen = self.tools.iter().find(|tool| tool.name == *name)?;
         Some(ApprovalTerms {
@@ -465,7 +465,7 @@ impl Pinned {
         })
     }
 
-    /// The tool as it is now. What came with the message stays as it came; all else is looked up in the configuration.
+    /// The tool as it is now. An inline tool stays as it was sent; all others are looked up in the configuration.
     pub(crate) fn live<'a>(&'a self, agent: Option<&'a LiveAgent>, name: &ToolName) -> Option<&'a LiveTool> {
         self.inline_tools.get(name).or_else(|| agent?.tools.get(name))
     }
@@ -474,7 +474,7 @@ impl Pinned {
         self.inline_tools.get(name).map(|live| live.tool.definition())
     }
 
-    /// Places of the stop conditions whose pattern the text matches.
+    /// Indexes of the stop conditions whose pattern matches the text.
     pub(crate) fn matched_stop_conditions(&self, text: &str) -> Vec<u16> {
         let hits = self.stop_patterns.iter().filter(|(_, pattern)| pattern.is_match(text));
         hits.map(|(index, _)| *index).collect()

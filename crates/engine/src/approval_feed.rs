@@ -1,7 +1,7 @@
-//! Which runs have something held, or held no longer: told to whoever shows what people have to answer.
+//! Notifies subscribers about runs whose pending approvals have changed.
 //!
-//! Each tenant that somebody watches has its own news: another that is busy takes no room from it. For the others nothing
-//! is kept.
+//! Each watched tenant has its own channel, so a busy tenant takes no capacity from another. Nothing is kept for
+//! tenants without subscribers.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -12,24 +12,24 @@ use tokio::sync::{broadcast, watch};
 use crate::live::lock;
 use crate::store::Tenant;
 
-/// News that one reader may have unread. Whoever falls behind further starts over.
+/// Unread notifications per subscriber. One that falls further behind has to start over.
 const UNREAD_MAX: usize = 1_024;
-/// Tenants that may be watched at the same time. Each costs the room for its unread news, however many watch it.
+/// Tenants that may be watched at the same time. Each costs one channel, however many subscribers it has.
 const TENANTS_MAX: usize = 1_024;
 
-/// What has become of what people of one tenant have to answer. A hint: it may come twice, or for nothing.
+/// A change to the pending approvals of one tenant. A hint: it may be duplicated or spurious.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ApprovalChange {
-    /// Something of this run is held, or is held no longer: look at its approvals again.
+    /// A suspension of this run was opened or closed: read its approvals again.
     Run { run: RunId },
-    /// More happened than was told: look at everything again.
+    /// Notifications were lost: read everything again.
     Missed,
 }
 
-/// The news of the tenants that are watched.
+/// The channels of the tenants that are watched.
 type Subscribers = Mutex<BTreeMap<Tenant, broadcast::Sender<ApprovalChange>>>;
 
-/// The news of one tenant from the moment of its making on. Whoever lists what there is makes it first.
+/// Changes of one tenant from its creation on. Create it before you list what is pending.
 #[derive(Debug)]
 pub struct ApprovalFeed {
     tenant: Tenant,
@@ -39,7 +39,7 @@ pub struct ApprovalFeed {
 }
 
 impl ApprovalFeed {
-    /// None once the engine is gone. Dropping the wait loses nothing.
+    /// None once the engine is gone. Cancel-safe.
     pub async fn next(&mut self) -> Option<ApprovalChange> {
         match self.receiver.as_mut()?.recv().await {
             Ok(news) => Some(news),
@@ -50,7 +50,7 @@ impl ApprovalFeed {
 }
 
 impl Drop for ApprovalFeed {
-    /// The last one takes the room along.
+    /// The last subscriber removes the channel.
     fn drop(&mut self) {
         let mut watched = lock(&self.watched);
         self.receiver = None;
@@ -60,9 +60,9 @@ impl Drop for ApprovalFeed {
     }
 }
 
-/// Where the news is told.
+/// Sends the notifications.
 pub(crate) struct ApprovalNotifier {
-    /// For whoever only wants to know that something is new.
+    /// For subscribers that only want to know that something changed.
     count: watch::Sender<u64>,
     watched: Arc<Subscribers>,
 }
@@ -74,7 +74,7 @@ impl Default for ApprovalNotifier {
 }
 
 impl Drop for ApprovalNotifier {
-    /// Feeds know the room too, and would wait for ever.
+    /// Feeds also hold the map, and would otherwise wait forever.
     fn drop(&mut self) {
         lock(&self.watched).clear();
     }
@@ -99,7 +99,7 @@ impl ApprovalNotifier {
         self.count.subscribe()
     }
 
-    /// None where too many other tenants are watched.
+    /// None if too many other tenants are watched.
     pub(crate) fn feed(&self, tenant: &Tenant) -> Option<ApprovalFeed> {
         let mut watched = lock(&self.watched);
         if watched.len() >= TENANTS_MAX && !watched.contains_key(tenant) {
@@ -113,7 +113,7 @@ impl ApprovalNotifier {
 }
 
 fn send(to: &broadcast::Sender<ApprovalChange>, news: ApprovalChange) {
-    // An error says that the last one who listened is just going.
+    // An error means that the last subscriber is just leaving.
     let _ = to.send(news);
 }
 

@@ -10,11 +10,11 @@ use serde_json::{Number, Value};
 
 pub use crate::schema::Schema;
 
-/// Longer ones are bad arguments.
+/// Longer arguments are invalid.
 pub const ARGUMENTS_BYTES_MAX: usize = 1024 * 1024;
 const INTEGER_MAX: u64 = (1 << 53) - 1;
 
-/// As a model wrote them. An empty text means no arguments.
+/// Arguments as a model wrote them. An empty text means no arguments.
 #[must_use]
 pub fn from_text(text: &str, schema: Option<&Schema>) -> Arguments {
     if text.len() > ARGUMENTS_BYTES_MAX {
@@ -31,7 +31,7 @@ pub fn from_text(text: &str, schema: Option<&Schema>) -> Arguments {
     }
 }
 
-/// As somebody who decides gave them, or as they were stored.
+/// Arguments from a decision, or as they were stored.
 #[must_use]
 pub fn from_value(value: Arc<Value>, schema: Option<&Schema>) -> Arguments {
     if let Some(fault) = json_value::fault(&value) {
@@ -47,8 +47,8 @@ pub fn from_value(value: Arc<Value>, schema: Option<&Schema>) -> Arguments {
     }
 }
 
-/// SHA-256 of the RFC 8785 form. A number without an exact one has no digest: two different amounts must never
-/// share one.
+/// SHA-256 of the RFC 8785 form. A number without an exact form has no digest: two different amounts must never share
+/// one.
 pub fn digest(value: &Value) -> Result<Digest, String> {
     if let Some(number) = inexact(value) {
         return Err(format!("{number} has no exact form; integers go up to {INTEGER_MAX}"));

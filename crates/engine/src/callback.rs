@@ -1,8 +1,9 @@
-//! Callbacks: where, and with which token, a tool that answered "later" reports what became of one attempt.
+//! Callbacks: the address and the token with which a tool that answered "later" reports the result of one attempt.
 //!
-//! The token is a keyed hash of the address. The key is derived from a secret of the operator, or else it is in the store. So nothing about a callback is written down:
-//! every process on the store can tell a token from a guess, before it looks anything up, and also before the attempt has
-//! come back. Who reports twice, or too late, is told so because the run has gone on, not because a token was struck off.
+//! The token is a keyed hash of the address. The key is derived from a secret of the operator, or else is kept in the
+//! store. So nothing is stored per callback: every process on the store can verify a token before it looks anything up,
+//! and even before the attempt has returned. A second or late report is refused because the run has moved on, not
+//! because a token was revoked.
 
 use std::fmt;
 use std::sync::{Mutex, PoisonError, RwLock};
@@ -16,14 +17,14 @@ use uuid::Uuid;
 use crate::live::lock;
 use crate::store::{Store, StoreError, Tenant};
 
-/// What a tool gets with an attempt. It is for this attempt alone, and counts once.
+/// What a tool receives with an attempt. It is valid only for this attempt, and counts once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Callback {
     pub url: String,
     pub token: CallbackToken,
 }
 
-/// Whoever has it may report. It is shown to the tool, and to nobody else.
+/// Its holder may report. It is shown only to the tool.
 #[derive(Clone, PartialEq, Eq)]
 pub struct CallbackToken(String);
 
@@ -46,7 +47,7 @@ impl fmt::Debug for CallbackToken {
     }
 }
 
-/// The attempt that somebody reports about.
+/// The attempt that a report is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReportedAttempt {
     pub tenant: Tenant,
@@ -55,16 +56,16 @@ pub struct ReportedAttempt {
     pub attempt: u32,
 }
 
-/// What a report about an attempt meets.
+/// The state of an attempt when a report about it arrives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AttemptState {
-    /// The tool said "later", and this is what holds the call since.
+    /// The tool answered "later", and this suspension has held the call since.
     Held { suspension: SuspensionId, tool: ToolName },
-    /// Nobody knows whether the attempt took effect; whoever made it does.
+    /// It is unknown whether the attempt took effect; the party that made it knows.
     InDoubt { step: u32 },
-    /// It has not come back: what the tool said with it is not known.
+    /// The attempt has not returned yet, so the tool's answer is not known.
     InFlight,
-    /// By nobody: it was answered, another attempt was made, or the call or its run is over.
+    /// No report is expected: it was answered, another attempt was made, or the call or its run is over.
     NotAwaited,
 }
 
@@ -77,7 +78,7 @@ impl ReportedAttempt {
         }
         let Some(open) = call.suspension() else { return AttemptState::NotAwaited };
         match open.held {
-            // Where a hook holds the call, the attempts before it were answered.
+            // If a hook holds the call, the attempts before it were answered.
             Held::External if open.asker_count == 0 && call.attempts == self.attempt => {
                 AttemptState::Held { suspension: open.id.clone(), tool: call.tool.clone() }
             }
@@ -91,7 +92,7 @@ impl ReportedAttempt {
         }
     }
 
-    /// One part of a path, out of letters and digits: ids of calls are a model's words, and may be anything.
+    /// One path segment of letters and digits: call ids come from the model, and may contain anything.
     fn path(&self) -> String {
         let names = (self.tenant.as_str(), self.run.as_str(), self.call.as_str(), self.attempt);
         let text = serde_json::json!(names).to_string();
@@ -113,12 +114,12 @@ impl ReportedAttempt {
 
 const KEY_ID_CHARS: usize = 8;
 
-/// Keys from outside of the store, of which no copy of the store can tell anything.
+/// Keys from outside the store. A copy of the store reveals nothing about them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallbackSecrets {
-    /// New tokens are made with it.
+    /// Signs new tokens.
     pub signing: CallbackKey,
-    /// Tokens that were made with it still count: the key before a rotation, or the one that comes next.
+    /// Tokens signed with it are still accepted: the key before a rotation, or the next one.
     pub also_accepted: Option<CallbackKey>,
 }
 
@@ -126,7 +127,7 @@ pub struct CallbackSecrets {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoredCallbackKeys {
     pub current: CallbackKey,
-    /// The key before the last rotation, until it is removed. Tokens that were made with it are still accepted.
+    /// The key before the last rotation, until it is removed. Tokens signed with it are still accepted.
     pub previous: Option<CallbackKey>,
 }
 
@@ -138,24 +139,24 @@ impl StoredCallbackKeys {
     }
 }
 
-/// What a rotation of the stored key came to.
+/// The result of rotating the stored key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyRotation {
     Rotated,
-    /// The store keeps no key. Nothing was changed.
+    /// The store has no key. Nothing was changed.
     NoKey,
-    /// The key of the rotation before is still kept: one more rotation would lose its callbacks. Nothing was changed.
+    /// The previous key is still kept: another rotation would invalidate its callbacks. Nothing was changed.
     PreviousIsKept,
 }
 
-/// Which of the stored keys are removed.
+/// Which of the stored keys to remove.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeysToRemove {
     All,
     Previous,
 }
 
-/// What tokens are made with. Whoever has it can report about any attempt.
+/// Signs tokens. Its holder can report about any attempt.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct CallbackKey([u8; 32]);
 
@@ -168,13 +169,13 @@ impl CallbackKey {
         Self(Digest::sha256(drawn.map(Uuid::into_bytes).as_flattened()).0)
     }
 
-    /// The key that belongs to a secret, which is kept outside of the store. The secret has to be long and random.
+    /// Derives the key from a secret, which is kept outside the store. The secret has to be long and random.
     #[must_use]
     pub fn from_secret(secret: &str) -> Self {
         Self(Self(Digest::sha256(secret.as_bytes()).0).sign("holdpoint callback key").0)
     }
 
-    /// Names the key in its tokens, and says nothing about it.
+    /// Names the key in its tokens without revealing anything about it.
     fn id(&self) -> String {
         let mut id = self.sign("holdpoint callback key id").to_string();
         id.truncate(KEY_ID_CHARS);
@@ -203,7 +204,7 @@ impl fmt::Debug for CallbackKey {
     }
 }
 
-/// A running process reads the stored keys again at most this often.
+/// A running process reloads the stored keys at most this often.
 const RELOAD_INTERVAL_MS: u64 = 1_000;
 
 /// The keys of this process.
@@ -214,7 +215,7 @@ enum Keys {
 }
 
 impl Keys {
-    /// New tokens are made with it.
+    /// Signs new tokens.
     const fn signing(&self) -> CallbackKey {
         match self {
             Self::FromSecrets { secrets, .. } => secrets.signing,
@@ -230,7 +231,7 @@ impl Keys {
         stored.into_iter().flat_map(|stored| [Some(stored.current), stored.previous]).flatten()
     }
 
-    /// Tokens of all of these are accepted.
+    /// Tokens of all these keys are accepted.
     fn accepted(&self) -> impl Iterator<Item = CallbackKey> + use<> {
         let secrets = match self {
             Self::FromSecrets { secrets, .. } => [Some(secrets.signing), secrets.also_accepted],
@@ -239,7 +240,7 @@ impl Keys {
         secrets.into_iter().flatten().chain(self.stored())
     }
 
-    /// A key that was removed counts until the process is restarted, unless the store keeps another one.
+    /// A removed key is accepted until the process is restarted, unless the store has another one.
     fn with_stored(self, found: Option<StoredCallbackKeys>) -> Self {
         match (self, found) {
             (Self::FromSecrets { secrets, stored }, found) => {
@@ -253,15 +254,15 @@ impl Keys {
 
 /// Issues callbacks, and verifies their tokens.
 pub(crate) struct Callbacks {
-    /// Precedes the path of each.
+    /// The base URL; the path of each callback follows it.
     at: String,
     keys: RwLock<Keys>,
-    /// When the stored keys were read again last.
+    /// When the stored keys were last reloaded.
     reloaded_at: Mutex<Option<Timestamp>>,
 }
 
 impl Callbacks {
-    /// With secrets no key is drawn. A key that the store has is accepted until the operator removes it.
+    /// With secrets no key is generated. A key that the store has is accepted until the operator removes it.
     pub(crate) async fn open(
         at: &str,
         secrets: Option<&CallbackSecrets>,
@@ -295,10 +296,10 @@ impl Callbacks {
         Callback { url: format!("{}/{path}", self.at), token }
     }
 
-    /// None where the token is not one that belongs to the path. It takes the same time for every guess.
+    /// None if the token does not belong to the path. Takes the same time for every guess.
     fn verify(&self, path: &str, guess: &str) -> Option<ReportedAttempt> {
         let keys = self.keys();
-        // The first tokens of a store did not name their key.
+        // The earliest tokens of a store did not name their key.
         let unnamed = keys.stored().map(|key| key.sign(path).to_string());
         let good = keys.accepted().map(|key| token(&key, path)).chain(unnamed);
         let is_good =
@@ -306,9 +307,9 @@ impl Callbacks {
         if bool::from(is_good) { ReportedAttempt::from_path(path) } else { None }
     }
 
-    /// None where the token is not one that belongs to the path. Another process may have rotated the key of a shared
-    /// store: a token that names an unknown key makes this process read the stored keys again. That is all that a guess can
-    /// have looked up, and it happens at most once in a second.
+    /// None if the token does not belong to the path. Another process may have rotated the key of a shared store, so a
+    /// token that names an unknown key makes this process reload the stored keys. A guess can trigger no other lookup,
+    /// and this one at most once a second.
     pub(crate) async fn verify_or_reload(
         &self,
         path: &str,
@@ -348,7 +349,7 @@ impl Callbacks {
     }
 }
 
-/// Says which key made it.
+/// Names the key that signed it.
 fn token(key: &CallbackKey, path: &str) -> String {
     format!("{}.{}", key.id(), key.sign(path))
 }
@@ -435,7 +436,7 @@ mod tests {
         assert!(!takes(&rotated, &unnamed), "only the first tokens of a store do not name their key");
     }
 
-    /// Test cases 1 and 2 of RFC 4231, their keys filled up with zeros as the construction does.
+    /// Test cases 1 and 2 of RFC 4231, with their keys padded with zeros as the construction does.
     #[test]
     fn tokens_are_made_as_the_standard_says() {
         let key = |start: &[u8]| {

@@ -1,4 +1,4 @@
-//! Time comes in from here and from nowhere else.
+//! The only source of time.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -6,11 +6,11 @@ use machine::Timestamp;
 
 use crate::store::BoxFuture;
 
-/// Says what time it is, and waits.
+/// Tells the time, and waits.
 pub trait Clock: Send + Sync + 'static {
     fn now(&self) -> Timestamp;
 
-    /// Comes back when [`Clock::now`] has reached `at`.
+    /// Resolves when [`Clock::now`] has reached `at`.
     fn sleep_until(&self, at: Timestamp) -> BoxFuture<'static, ()>;
 }
 
@@ -32,11 +32,11 @@ impl Clock for SystemClock {
     }
 }
 
-/// The longest sleep without a look at the clock, which may be set and which goes on while the machine is suspended; the
-/// sleep does not.
+/// The longest sleep without checking the clock. The clock may be set, and it advances while the machine is suspended;
+/// the sleep does not.
 const CHECK_INTERVAL_MAX: Duration = Duration::from_secs(30);
 
-/// What counts is what the clock says, not for how long somebody slept.
+/// What counts is the clock, not how long the sleep took.
 async fn sleep_until_reached(now: impl Fn() -> Timestamp, at: Timestamp) {
     loop {
         let left = at.ms_since(now());
@@ -47,8 +47,8 @@ async fn sleep_until_reached(now: impl Fn() -> Timestamp, at: Timestamp) {
     }
 }
 
-/// When something may begin: at this time, or when as much time as there was until then has gone by. So neither a clock
-/// that is set back nor a machine that is suspended keeps it waiting.
+/// When something may begin: at this time, or once the duration that remained until then has passed. So neither a clock
+/// that is set back nor a suspended machine delays it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NotBefore {
     at: Timestamp,
@@ -56,7 +56,8 @@ pub(crate) struct NotBefore {
 }
 
 impl NotBefore {
-    /// None where it may begin at once. `logged` is the time of the last event, behind which the clock may have been set.
+    /// None if it may begin at once. `logged` is the time of the last event; the clock may have been set back before
+    /// it.
     pub(crate) fn new(at: Timestamp, now: Timestamp, logged: Timestamp) -> Option<Self> {
         let left = at.ms_since(now.max(logged));
         (left > 0).then(|| Self { at, over: tokio::time::Instant::now() + Duration::from_millis(left) })
@@ -71,7 +72,7 @@ impl NotBefore {
     }
 }
 
-/// Follows the runtime's clock, which tests and the simulator stop and move on by hand.
+/// Follows the runtime's clock, which tests and the simulator pause and advance by hand.
 #[derive(Clone, Copy, Debug)]
 pub struct RuntimeClock {
     began: tokio::time::Instant,
@@ -79,7 +80,7 @@ pub struct RuntimeClock {
 }
 
 impl RuntimeClock {
-    /// The runtime's present counts as `began_at`.
+    /// The runtime's current instant counts as `began_at`.
     #[must_use]
     pub fn starting_at(began_at: Timestamp) -> Self {
         Self { began: tokio::time::Instant::now(), began_at }
@@ -115,7 +116,7 @@ mod tests {
         let began = tokio::time::Instant::now();
         let waiting = tokio::spawn(sleep_until_reached(move || Timestamp(seen.load(Ordering::SeqCst)), at));
         tokio::time::sleep(Duration::from_secs(600)).await;
-        // Suspended for eight hours, of which the runtime knows nothing.
+        // Suspended for eight hours, which the runtime does not notice.
         clock.store(8 * at.0, Ordering::SeqCst);
         waiting.await.unwrap();
         assert!(began.elapsed() <= Duration::from_secs(600) + CHECK_INTERVAL_MAX, "{:?}", began.elapsed());

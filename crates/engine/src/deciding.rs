@@ -1,4 +1,4 @@
-//! Somebody decides on a held call: what they said is completed with what it is about, and brought to the run.
+//! Decisions on held calls: completes what the approver said with the call's context, and submits it to the run.
 
 use std::sync::Arc;
 
@@ -14,15 +14,16 @@ use crate::node::Node;
 use crate::schema::Schema;
 use crate::store::{RunView, StoreError, SuspensionView, Tenant};
 
-/// A decision as somebody gives it.
+/// A decision as the approver gives it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decide {
     pub tenant: Tenant,
     pub run: RunId,
     pub call: CallId,
-    /// The suspension that it answers; none: the open one, unless the call is in doubt, which is answered only by name.
+    /// The suspension that it answers. None: the open one, unless the call is in doubt, which must be named to be
+    /// answered.
     pub suspension: Option<SuspensionId>,
-    /// To recognise a repeat; scoped to the run.
+    /// Identifies a repeat; scoped to the run.
     pub id: Option<DecisionId>,
     pub by: Principal,
     pub answer: Answer,
@@ -30,38 +31,38 @@ pub struct Decide {
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Answer {
-    /// Yes to an approval, or the answer to whatever else holds the call.
+    /// Approval, or the answer to whatever else holds the call.
     Resume(Resumption),
-    /// No: denied, cancelled or given up.
+    /// Denied, cancelled or abandoned.
     Cancel { reason: Option<String>, then: Option<OnReject> },
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Resumption {
     pub payload: Payload,
-    /// Edited arguments, on an approval.
+    /// Edited arguments, for an approval.
     pub arguments: Option<Value>,
-    /// Of the arguments that whoever decides has seen.
+    /// Digest of the arguments that the approver has seen.
     pub expect_digest: Option<Digest>,
     pub mode: Option<ResumeMode>,
     pub note: Option<String>,
-    /// Later calls of this tool in this thread need not be held.
+    /// Later calls of this tool in this thread need no approval.
     pub apply_to_future: bool,
 }
 
 impl Decide {
-    /// Yes, run it as it is.
+    /// Approves the call as it is.
     pub fn approve(run: &RunId, call: &CallId, by: &str) -> Self {
         Self::new(run, call, by, Answer::Resume(Resumption::default()))
     }
 
-    /// No, and the model is told so.
+    /// Denies the call; the model receives the reason.
     pub fn reject(run: &RunId, call: &CallId, by: &str, reason: &str) -> Self {
         let reason = Some(reason.to_owned());
         Self::new(run, call, by, Answer::Cancel { reason, then: None })
     }
 
-    /// The answer to a question, or the result of a call that somebody else performed.
+    /// The answer to a question, or the result of a call that was performed elsewhere.
     pub fn result(run: &RunId, call: &CallId, by: &str, result: Value) -> Self {
         let payload = Payload::Result(Arc::new(result));
         Self::new(run, call, by, Answer::Resume(Resumption { payload, ..Resumption::default() }))
@@ -79,7 +80,7 @@ impl Decide {
         }
     }
 
-    /// Answers this very opening, and nothing that may be asked about the call later.
+    /// Answers only this suspension, and nothing that may be asked about the call later.
     #[must_use]
     pub fn for_suspension(mut self, suspension: &SuspensionId) -> Self {
         self.suspension = Some(suspension.clone());
@@ -98,7 +99,7 @@ impl Decide {
         self
     }
 
-    /// With these arguments in place of the ones that were shown.
+    /// Runs with these arguments instead of the ones that were shown.
     #[must_use]
     pub fn with_arguments(mut self, arguments: Value) -> Self {
         if let Answer::Resume(resumption) = &mut self.answer {
@@ -109,7 +110,7 @@ impl Decide {
 }
 
 impl SuspensionView {
-    /// Yes to exactly what is shown here.
+    /// Approves exactly what is shown here.
     #[must_use]
     pub fn approve(&self, by: &str) -> Decide {
         Decide::approve(&self.run, &self.call, by).for_suspension(&self.id).for_tenant(self.tenant.clone())
@@ -141,7 +142,7 @@ pub(crate) async fn decide(node: &Arc<Node>, said: Decide) -> Result<Verdict, St
         Some(id) => node.store.decision(&said.tenant, &said.run, id).await?,
         None => None,
     };
-    // What it was pinned to need not be decodable any more.
+    // The agent that the run was pinned to may no longer be decodable.
     if run.ended_at.is_some() && earlier.is_none() {
         return Ok(Verdict::Refused(Refusal::RunOver));
     }
@@ -156,7 +157,7 @@ pub(crate) async fn decide(node: &Arc<Node>, said: Decide) -> Result<Verdict, St
     node.submit(&said.tenant, &said.run, Item::Decision(decision)).await
 }
 
-/// Before the call is held: kept for the arguments with this digest, and for no others.
+/// Decides before the call is held: applies only to the arguments with this digest.
 pub(crate) async fn decide_early(
     node: &Arc<Node>,
     said: Decide,
@@ -172,12 +173,12 @@ pub(crate) async fn decide_early(
     node.submit(&said.tenant, &said.run, Item::Early { decision, digest }).await
 }
 
-/// Nothing of such a run says which calls it had. It ended by the plain columns of its store.
+/// Such a run was ended by the plain columns of its store, so its calls are unknown.
 const fn is_over_and_undecoded(run: &RunView) -> bool {
     run.ended_at.is_some() && run.control.is_none()
 }
 
-/// Adds what whoever decides does not know: the live tool, and whether the words fit it.
+/// Adds what the approver does not know: the live tool, and whether the answer matches its schema.
 async fn complete(
     node: &Node,
     run: &RunView,
@@ -231,7 +232,7 @@ async fn complete(
     })
 }
 
-/// What the suspension's schema says against the answer; none where there is no schema.
+/// The fault that the suspension's schema finds in the answer; the outer None if there is no schema.
 async fn against_schema(
     node: &Node,
     said: &Decide,
@@ -241,7 +242,7 @@ async fn against_schema(
     let Payload::Result(value) = &resumption.payload else { return Ok(None) };
     let Some(view) = node.store.suspension(&said.tenant, suspension).await? else { return Ok(None) };
     let Some(schema) = &view.decoded()?.schema else { return Ok(None) };
-    // What a tool asks with was looked at when it asked; a plugin is configured, and so is what it asks with.
+    // A tool's schema was checked when the tool asked. A plugin is configured, so its schema is trusted.
     Ok(Some(match Schema::compile_sent(schema).or_else(|_| Schema::compile(schema)) {
         Ok(schema) => schema.fault(value),
         Err(why) => Some(format!("its schema cannot be used: {why}")),

@@ -1,4 +1,4 @@
-//! The engine as an embedder sees it: agents on a store, messages in, events out, decisions at any time.
+//! The embedder's view of the engine: agents on a store, messages in, events out, decisions at any time.
 
 use std::fmt;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ use crate::store::{
 };
 use crate::tool::ToolDefinition;
 
-/// Drives runs on a store. Cheap to clone; everything stops when the last one is gone.
+/// Drives runs on a store. Cheap to clone; everything stops when the last clone is dropped.
 #[derive(Clone)]
 pub struct Engine {
     inner: Arc<Inner>,
@@ -50,7 +50,7 @@ impl Drop for Inner {
     }
 }
 
-/// What an engine is made of, before it starts.
+/// Configures an engine before it starts.
 pub struct EngineBuilder {
     store: Arc<dyn Store>,
     clock: Option<Arc<dyn Clock>>,
@@ -90,7 +90,7 @@ impl EngineBuilder {
         self
     }
 
-    /// Instead of the store's clock, or of this machine's where the store has none.
+    /// Used instead of the store's clock, or of this machine's if the store has none.
     #[must_use]
     pub fn clock(mut self, clock: impl Clock) -> Self {
         self.clock = Some(Arc::new(clock));
@@ -103,14 +103,14 @@ impl EngineBuilder {
         self
     }
 
-    /// Says at each use of a grant whether its giver may still approve. Without this every giver may.
+    /// Decides at each use of a grant whether its giver may still approve. By default every giver may.
     #[must_use]
     pub fn approvers(mut self, approvers: Approvers) -> Self {
         self.approvers = approvers;
         self
     }
 
-    /// Writes down the agents, and goes on with every run that has something to do.
+    /// Stores the agents, and continues every run that has something to do.
     pub async fn start(self) -> Result<Engine, StartError> {
         let agents = compile(self.agents).map_err(StartError::Agent)?;
         freeze(&*self.store, &agents).await?;
@@ -167,23 +167,23 @@ async fn freeze(store: &dyn Store, agents: &Agents) -> Result<(), StartError> {
     Ok(())
 }
 
-/// How far a run has come when nothing of it executes any more.
+/// The state of a run when nothing of it executes any more.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RunReport {
     pub run: RunId,
     pub thread: ThreadId,
-    /// What the agent said last.
+    /// The agent's last text.
     pub text: String,
     pub outcome: RunOutcome,
-    /// Of the last event that was read: [`Engine::follow`] goes on behind it.
+    /// The last event that was read: [`Engine::follow`] continues after it.
     pub last_seq: u64,
 }
 
-/// Why a run has come to rest.
+/// Why a run has stopped executing.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RunOutcome {
     Ended(Termination),
-    /// Something is held. The run goes on when it is decided, here or anywhere else.
+    /// A call is held. The run continues when it is decided, in this process or another.
     Suspended(Vec<Pending>),
 }
 
@@ -193,7 +193,7 @@ impl RunReport {
         Self { run: posted.run, thread: posted.thread, text: String::new(), outcome, last_seq: 0 }
     }
 
-    /// Until the run ends or something is held. False if there was nothing left to see.
+    /// Watches until the run ends or a call is held. False if there was nothing left to see.
     async fn watch(&mut self, mut watched: Subscription) -> Result<bool, StoreError> {
         while let Some(item) = watched.next().await {
             let FeedItem::Event(committed) = item? else { continue };
@@ -226,18 +226,18 @@ impl Engine {
         EngineBuilder { store, clock: None, settings, approvers, agents: Vec::new() }
     }
 
-    /// The store, to read from.
+    /// The store, for reading.
     #[must_use]
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.inner.node.store
     }
 
-    /// Takes a message in. It comes back when the run exists, not when it is over.
+    /// Posts a message. Returns when the run exists, not when it is over.
     pub async fn post(&self, message: Message) -> Result<Posted, PostError> {
         posting::post(&self.inner.node, message).await
     }
 
-    /// Takes a message in, and waits until the run ends or something is held.
+    /// Posts a message, and waits until the run ends or a call is held.
     pub async fn run(&self, message: Message) -> Result<RunReport, PostError> {
         let tenant = message.tenant.clone();
         let posted = self.post(message).await?;
@@ -247,7 +247,7 @@ impl Engine {
         Ok(finished)
     }
 
-    /// Takes a message in, and shows everything that happens, from the first event on.
+    /// Posts a message, and streams everything that happens, from the first event on.
     pub async fn stream(&self, message: Message) -> Result<(Posted, Subscription), PostError> {
         let tenant = message.tenant.clone();
         let posted = self.post(message).await?;
@@ -255,20 +255,20 @@ impl Engine {
         Ok((posted, subscription))
     }
 
-    /// Shows the events of a run behind `after`, and then what happens. A run that nobody knows is an error.
+    /// Streams the events of a run after `after`, and then what happens. An unknown run is an error.
     #[must_use]
     pub fn subscribe(&self, tenant: &Tenant, run: &RunId, after: u64) -> Subscription {
         let node = &self.inner.node;
         Subscription::new(node.feeds.for_run(run), node.store.clone(), tenant.clone(), after)
     }
 
-    /// Waits until the run ends, or something is held by an event behind `after`.
+    /// Waits until the run ends, or a call is held by an event after `after`.
     pub async fn follow(&self, tenant: &Tenant, run: &RunId, after: u64) -> Result<RunReport, StoreError> {
         let Some(view) = self.view(tenant, run).await? else { return Err(StoreError::NotFound) };
         let posted = Posted { run: run.clone(), thread: view.thread, status: view.status };
         let mut finished = RunReport::empty(posted);
         let seen = finished.watch(self.subscribe(tenant, run, after)).await?;
-        // Its last event may stand before `after`.
+        // The run's last event may be at or before `after`.
         if !seen
             && let Some(view) = self.view(tenant, run).await?
             && let Some(how) = view.decoded()?.ended()
@@ -278,7 +278,7 @@ impl Engine {
         Ok(finished)
     }
 
-    /// Waits for the end, however often something is held on the way.
+    /// Waits for the end, however often a call is held on the way.
     pub async fn wait_until_ended(&self, tenant: &Tenant, run: &RunId) -> Result<RunReport, StoreError> {
         let mut finished = self.follow(tenant, run, 0).await?;
         loop {
@@ -295,25 +295,25 @@ impl Engine {
         }
     }
 
-    /// Answers a held call. The verdict is final when it comes: an accepted decision is stored.
+    /// Answers a held call. The verdict is final: an accepted decision is stored.
     pub async fn decide(&self, decision: Decide) -> Result<Verdict, StoreError> {
         deciding::decide(&self.inner.node, decision).await
     }
 
-    /// Decides on a call that is on its way and not held yet. It counts for the arguments with this digest alone.
+    /// Decides on a call that was requested but is not held yet. Applies only to the arguments with this digest.
     pub async fn decide_early(&self, decision: Decide, digest: Digest) -> Result<Verdict, StoreError> {
         deciding::decide_early(&self.inner.node, decision, digest).await
     }
 
-    /// The attempt about which somebody reports with this token, under the last part of a callback's address; none
-    /// where the token is not the one that was given out with it. Looks nothing up but the keys of a shared store, where
-    /// the token names a key that this process does not know.
+    /// The attempt that a report with this token is about. `path` is the last part of the callback's address; None if
+    /// the token does not belong to it. Reads nothing except the keys of a shared store, if the token names a key that
+    /// this process does not know.
     pub async fn verify_callback(&self, path: &str, token: &str) -> Option<ReportedAttempt> {
         let node = &self.inner.node;
         node.callbacks.as_ref()?.verify_or_reload(path, token, &*node.store, node.clock.now()).await
     }
 
-    /// What became of an attempt that is in doubt, from whoever made it.
+    /// Reports the result of an attempt that is in doubt, from the party that made it.
     pub async fn settle_doubt(
         &self,
         about: &ReportedAttempt,
@@ -325,7 +325,7 @@ impl Engine {
         self.inner.node.submit(&about.tenant, &about.run, item).await
     }
 
-    /// Whether whoever posts this may ask for it, as far as that is said without looking anything up.
+    /// Whether the sender may ask for this policy, as far as that can be decided without a lookup.
     pub fn check_loosening(&self, message: &Message) -> Result<(), PostError> {
         posting::check_loosening(&self.inner.node, message)
     }
@@ -346,7 +346,7 @@ impl Engine {
         self.store().run(tenant, run).await
     }
 
-    /// Newest first: what there is after a restart, or of one thread.
+    /// Newest first.
     pub async fn runs(
         &self,
         tenant: &Tenant,
@@ -356,7 +356,7 @@ impl Engine {
         self.store().runs(tenant, filter, page).await
     }
 
-    /// What people have to answer, those of child runs with the way to them; oldest first.
+    /// What people have to answer, oldest first. Approvals of child runs include the path to them.
     pub async fn approvals(
         &self,
         tenant: &Tenant,
@@ -366,20 +366,20 @@ impl Engine {
         self.store().approvals(tenant, filter, page).await
     }
 
-    /// The oldest of what people have to answer.
+    /// The oldest pending approvals.
     pub async fn pending(&self, tenant: &Tenant) -> Result<Vec<SuspensionView>, StoreError> {
         Ok(self.approvals(tenant, &ApprovalFilter::default(), &Page::default()).await?.items)
     }
 
-    /// Changes whenever a call of any run is held, or is held no longer: look at the list again.
+    /// Changes whenever a call of any run is held or no longer held: read the list again.
     #[must_use]
     pub fn approvals_changed(&self) -> watch::Receiver<u64> {
         self.inner.node.approvals.count()
     }
 
-    /// Names the runs of this tenant of which a call is held, or is held no longer, from here on: look at their approvals
-    /// again. However busy other tenants are, nothing of this one is missed for it. None where a thousand other tenants
-    /// are watched already.
+    /// Names the runs of this tenant with a call that is held or no longer held, from now on: read their approvals
+    /// again. Other tenants' load causes no missed notifications for this one. None if a thousand other tenants are
+    /// already watched.
     #[must_use]
     pub fn approval_feed(&self, tenant: &Tenant) -> Option<ApprovalFeed> {
         self.inner.node.approvals.feed(tenant)
@@ -394,7 +394,7 @@ impl Engine {
         Ok(History::load(&**self.store(), tenant, control, limits).await?.messages(&trim))
     }
 
-    /// The same for whoever has only so much room: none where it takes up more, and then no more is read either.
+    /// The same with a memory limit: None if the transcript takes up more, and reading stops there.
     pub async fn transcript_within(
         &self,
         tenant: &Tenant,
@@ -427,13 +427,13 @@ impl Engine {
         let Some(view) = self.view(tenant, run).await? else { return Ok(None) };
         match self.inner.node.pinned(tenant, view.decoded()?).await {
             Ok(pinned) => Ok(pinned.inline_tool(tool).cloned()),
-            // The run went meanwhile.
+            // The run was deleted meanwhile.
             Err(StoreError::NotFound) => Ok(None),
             Err(refused) => Err(refused),
         }
     }
 
-    /// Other agents from here on. Runs stay pinned to what they began with; tools are looked up in these.
+    /// Replaces the agents. Runs stay pinned to the agent they began with; tools are looked up in the new agents.
     pub async fn replace_agents(&self, agents: Vec<Agent>) -> Result<(), StartError> {
         let agents = compile(agents).map_err(StartError::Agent)?;
         freeze(&**self.store(), &agents).await?;
@@ -441,37 +441,36 @@ impl Engine {
         Ok(())
     }
 
-    /// Whether several tenants share the slots in which runs execute, from here on
-    /// ([`Settings::several_tenants`]).
+    /// Sets whether several tenants share the slots in which runs execute ([`Settings::several_tenants`]).
     pub fn share_slots(&self, several_tenants: bool) {
         self.inner.node.share_slots(several_tenants);
     }
 
-    /// From now on, for what is posted; runs that exist continue.
+    /// Applies to messages posted from now on; existing runs continue.
     pub fn set_quotas(&self, quotas: Quotas) {
         *lock(&self.inner.node.quotas) = quotas;
     }
 
-    /// The quota that keeps this tenant from a new thread, if one does.
+    /// The quota that prevents this tenant from creating a thread, if any.
     pub async fn thread_quota_reached(&self, tenant: &Tenant) -> Result<Option<QuotaReached>, StoreError> {
         let node = &self.inner.node;
         let quotas = *lock(&node.quotas);
         quotas.thread(&*node.store, tenant).await
     }
 
-    /// Runs that are in memory at this moment.
+    /// Number of runs in memory.
     #[must_use]
     pub fn runs_in_memory(&self) -> usize {
         self.inner.node.runs_in_memory()
     }
 
-    /// What this engine has done since it started.
+    /// Metrics since this engine started.
     #[must_use]
     pub fn metrics(&self) -> EngineMetrics {
         self.inner.node.counters.snapshot()
     }
 
-    /// Takes nothing new, lets what executes finish within this time, and leaves the rest as after a crash.
+    /// Accepts nothing new, lets running work finish within this time, and leaves the rest as after a crash.
     pub async fn drain(&self, within: Duration) {
         let node = &self.inner.node;
         node.stopping.cancel();
@@ -482,7 +481,7 @@ impl Engine {
         }
     }
 
-    /// Drains, and comes back when nothing of this engine is left: its store can be opened again.
+    /// Drains, and returns when nothing of this engine is left, so that its store can be opened again.
     pub async fn close(self, within: Duration) {
         self.drain(within).await;
         self.inner.background.iter().for_each(AbortHandle::abort);

@@ -1,8 +1,9 @@
-//! The feed of a run: stored events by number, and what is said on the way. Many may watch, each from anywhere.
+//! The feed of a run: stored events by sequence number, and live updates. Any number of watchers, each from any
+//! position.
 //!
-//! A commit raises one number and, where somebody waits, has them woken. Whoever watches reads for themselves, from
-//! the latest events in memory or from the store. Nobody is sent anything, and where many watch they take turns, so
-//! nobody can slow the run down.
+//! A commit raises a version number and wakes waiting watchers. Each watcher reads for itself, from the recent events
+//! in memory or from the store. The engine never pushes to watchers, and many watchers take turns, so no watcher can
+//! slow the run down.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Deref;
@@ -26,7 +27,7 @@ const READ_MAX: usize = 256;
 #[derive(Clone, Debug, PartialEq)]
 pub enum FeedItem {
     Event(CommittedEvent),
-    /// An event that is stored and cannot be decoded. What follows it comes all the same.
+    /// A stored event that cannot be decoded. The events after it are still delivered.
     Unreadable(UnreadableEvent),
     Live(LiveItem),
 }
@@ -63,7 +64,7 @@ impl Feeds {
         feed
     }
 
-    /// Another process has stored events of this run: whoever watches here finds them in the store.
+    /// Another process has stored events of this run: watchers here find them in the store.
     pub(crate) fn committed_elsewhere(&self, run: &RunId) {
         let feed = lock(&self.feeds).get(run).and_then(Weak::upgrade);
         // A worker that has lost its run finds out by itself.
@@ -72,7 +73,7 @@ impl Feeds {
         }
     }
 
-    /// Somebody in another process watches this run.
+    /// A watcher in another process wants the live updates of this run.
     pub(crate) fn live_requested(&self, run: &RunId) {
         let feed = lock(&self.feeds).get(run).and_then(Weak::upgrade);
         if let Some(feed) = feed.filter(|feed| feed.is_held()) {
@@ -80,14 +81,14 @@ impl Feeds {
         }
     }
 
-    /// What the process that holds this run says on the way, behind the event of this number. False if something that
-    /// was said before has not arrived.
+    /// Live updates from the process that holds this run; they follow the event with sequence number `after`. False if
+    /// an earlier update has not arrived.
     pub(crate) fn receive_live(&self, run: &RunId, after: u64, updates: Vec<LiveUpdate>) -> bool {
         let feed = lock(&self.feeds).get(run).and_then(Weak::upgrade);
         feed.filter(|feed| !feed.is_held()).is_none_or(|feed| feed.receive_live(after, updates))
     }
 
-    /// The engine stops: nothing wakes watchers in turn any more, and what is stored can still be read.
+    /// The engine stops: watchers are no longer woken in turn, but can still read what is stored.
     pub(crate) fn stop(&self) {
         self.wake_queue.stop();
         let feeds: Vec<Arc<RunFeed>> = lock(&self.feeds).values().filter_map(Weak::upgrade).collect();
@@ -104,26 +105,26 @@ pub(crate) struct RunFeed {
     run: RunId,
     feeds: Weak<Feeds>,
     watchers: Arc<Watchers>,
-    /// This process works on the run: it says itself what it stores.
+    /// This process works on the run, and publishes what it stores.
     held: AtomicBool,
-    /// Whose run it is, once somebody has looked.
+    /// The tenant of the run, once a watcher has looked it up.
     owner: OnceLock<Tenant>,
-    /// Rises with everything new.
+    /// Rises with every change.
     version: AtomicU64,
-    /// Rises with every commit, here and, as far as it is heard of, elsewhere.
+    /// Rises with every commit in this process, and with every one in another process that we are notified of.
     published: AtomicU64,
-    /// At so many commits another process was asked last for what is said on the way.
+    /// Value of `published` when live updates were last requested from another process.
     live_requested_at: AtomicU64,
-    /// The last event before what another process has said on the way.
+    /// The last event before the live updates received from another process.
     live_after: AtomicU64,
     recent: Mutex<RecentEvents>,
-    /// What those who are behind have read lately, where many watch.
+    /// Pages that lagging watchers have read recently, if there are many watchers.
     pages: PageCache,
     live: Mutex<Live>,
 }
 
 impl RunFeed {
-    /// The events of one commit, after it returned.
+    /// Publishes the events of one commit, after the append returned.
     pub(crate) fn publish(&self, events: impl IntoIterator<Item = CommittedEvent>) {
         let events: Vec<CommittedEvent> = events.into_iter().collect();
         let answered = events.iter().any(|committed| {
@@ -133,7 +134,7 @@ impl RunFeed {
             )
         });
         self.published.fetch_add(1, Ordering::AcqRel);
-        // First of all: a delta must not come after the event that carries the whole.
+        // First of all: a delta must not be delivered after the event that carries the complete answer.
         if answered {
             self.live().clear();
         }
@@ -145,19 +146,19 @@ impl RunFeed {
         self.signal();
     }
 
-    /// Which answer this event starts over, and in which attempt.
+    /// The answer that this event restarts, and the number of the new attempt.
     fn restart(&self, committed: &CommittedEvent) -> Option<(MessageId, u32)> {
         let Fact::ModelRetrying { attempt, .. } = &committed.event.fact else { return None };
         Some((assistant_message_id(&self.run, committed.event.step?), *attempt))
     }
 
-    /// Something was stored that was not published here: whoever watches finds it in the store.
+    /// Something was stored that was not published here: watchers find it in the store.
     pub(crate) fn invalidate(&self) {
         self.live().clear();
         self.reread_from_store();
     }
 
-    /// What is said on the way goes on: it may be another process that speaks.
+    /// Keeps the live updates: they may come from another process.
     fn reread_from_store(&self) {
         self.published.fetch_add(1, Ordering::AcqRel);
         lock(&self.recent).clear();
@@ -184,10 +185,10 @@ impl RunFeed {
         !self.is_held() && self.live_requested_at.swap(published, Ordering::AcqRel) != published
     }
 
-    /// Somebody has read these in the store: what was said on the way to them is over.
+    /// A watcher has read these events from the store: the live updates that led to them are obsolete.
     fn note_stored(&self, events: &[LogEntry]) {
         let Some(last) = events.last() else { return };
-        // Whoever reads what is long past says nothing about what is said now.
+        // A watcher that reads old events says nothing about the current live updates.
         if self.is_held() || last.seq() < self.live_after.load(Ordering::Acquire) {
             return;
         }
@@ -222,19 +223,19 @@ impl RunFeed {
         self.watchers.wake();
     }
 
-    /// Where everybody has read everything, the store has what somebody else may want to see.
+    /// Once every watcher has read everything, further watchers can read it from the store.
     fn drop_read_events(&self) {
         if self.watchers.all_parked() {
             lock(&self.recent).keep_last();
         }
     }
 
-    /// The events behind `after`, if the first of them is still in memory.
+    /// The events after `after`, if the first of them is still in memory.
     fn recent_after(&self, after: u64, limit: usize) -> Vec<CommittedEvent> {
         lock(&self.recent).after(after, limit)
     }
 
-    /// The number of the last event, and whether it is the last one for ever.
+    /// The last event's sequence number, and whether it is the terminal one.
     fn last(&self) -> Option<(u64, bool)> {
         lock(&self.recent).last()
     }
@@ -243,7 +244,7 @@ impl RunFeed {
 /// The feed of a run that this process works on.
 pub(crate) struct HeldFeed {
     feed: Arc<RunFeed>,
-    /// Other processes may go on with the run.
+    /// Other processes may continue the run.
     shared: bool,
 }
 
@@ -265,8 +266,8 @@ impl Deref for HeldFeed {
 impl Drop for HeldFeed {
     fn drop(&mut self) {
         self.feed.held.store(false, Ordering::Release);
-        // From here on somebody else may write. Whoever watches asks the store, which then knows that they do. Only a
-        // run that has ended stays as it is.
+        // From here on another process may write. Watchers then read from the store, which thereby learns about them.
+        // Only a run that has ended cannot change any more.
         let ended = self.feed.last().is_some_and(|(_, is_last)| is_last);
         if self.shared && !ended {
             self.feed.invalidate();
@@ -284,7 +285,7 @@ impl Drop for RunFeed {
     }
 }
 
-/// One watcher of a run. It begins behind any event and ends after the last one.
+/// One watcher of a run. It begins after any event and ends after the terminal one.
 pub struct Subscription {
     feed: Arc<RunFeed>,
     signal: Arc<WatcherSignal>,
@@ -293,11 +294,11 @@ pub struct Subscription {
     after: u64,
     ready: VecDeque<FeedItem>,
     cursor: LiveCursor,
-    /// The tenant has such a run.
+    /// The run was found for this tenant.
     found: bool,
-    /// At so many commits there was nothing behind `after` in the store.
+    /// Value of `published` at which the store had nothing after `after`.
     quiet_at: Option<u64>,
-    /// The version at which it has read since it was woken.
+    /// The version at which it last read since it was woken.
     read_at: Option<u64>,
     /// There was more than it took.
     has_more: bool,
@@ -323,7 +324,7 @@ impl Subscription {
         }
     }
 
-    /// For whoever has just created the run.
+    /// For a caller that has just created the run.
     pub(crate) const fn found(mut self) -> Self {
         self.found = true;
         self
@@ -331,7 +332,7 @@ impl Subscription {
 
     /// The next event or delta; none after the terminal event.
     pub async fn next(&mut self) -> Option<Result<FeedItem, StoreError>> {
-        // Whoever reads in a loop is always ready: others need the thread too.
+        // A watcher that reads in a loop is always ready: let other tasks have the thread too.
         tokio::task::consume_budget().await;
         loop {
             if let Some(item) = self.ready.pop_front() {
@@ -360,7 +361,7 @@ impl Subscription {
         }
     }
 
-    /// Many watch: after each page the others come first.
+    /// With many watchers, the others come first after each page.
     async fn next_turn(&self, version: u64) {
         if self.has_more || self.feed.version.load(Ordering::SeqCst) != version {
             self.feed.watchers.enqueue(&self.signal);
@@ -370,7 +371,7 @@ impl Subscription {
         }
     }
 
-    /// Until there is something that was not there at this version.
+    /// Waits until there is something newer than this version.
     async fn park(&self, version: u64) {
         self.feed.watchers.park(&self.signal);
         if self.feed.version.load(Ordering::SeqCst) != version {
@@ -380,7 +381,7 @@ impl Subscription {
         self.signal.notified().await;
     }
 
-    /// Nothing will ever come behind what was read.
+    /// Whether no event will ever follow those that were read.
     async fn is_over(&self) -> Result<bool, StoreError> {
         let run = self.store.run(&self.tenant, &self.feed.run).await?.ok_or(StoreError::NotFound)?;
         Ok(run.status.ended() && run.seq <= self.after)
@@ -392,7 +393,7 @@ impl Subscription {
 
     async fn read(&mut self) -> Result<(), StoreError> {
         let published = self.feed.published.load(Ordering::Acquire);
-        // What is in memory belongs to somebody: whoever watches must be able to find the run.
+        // What is in memory belongs to a tenant: only a watcher that can find the run may read it.
         if !self.found && self.feed.owner.get() == Some(&self.tenant) && self.feed.last().is_some() {
             self.found = true;
         }
@@ -410,7 +411,7 @@ impl Subscription {
         let recent = self.feed.recent_after(self.after, if shared { PAGE_EVENTS } else { READ_MAX });
         let mut events: Vec<LogEntry> = recent.into_iter().map(LogEntry::Event).collect();
         let known = self.feed.last();
-        // What woke it was only said: what is stored has been read.
+        // Only a live update woke it: everything stored has been read.
         let is_quiet = known.is_none() && self.quiet_at == Some(published) && !self.is_behind_live();
         if !is_quiet && events.is_empty() && known.is_none_or(|(last, _)| last > self.after) {
             let (store, run) = (&*self.store, &self.feed.run);
@@ -431,7 +432,8 @@ impl Subscription {
             self.ended = true;
             return Ok(());
         }
-        // What was known was forgotten, and nothing is behind `after`: the last event of all may have been seen before.
+        // The recent events were dropped, and nothing follows `after`: the watcher may have seen the terminal event
+        // before.
         if known.is_none() && !is_quiet {
             if !looks && self.is_over().await? {
                 self.ended = true;
@@ -442,7 +444,7 @@ impl Subscription {
                 self.store.request_live(&self.feed.run);
             }
         }
-        // Deltas come only to whoever has read every event before them.
+        // A watcher receives deltas only after it has read every event before them.
         let (mut items, mut cursor) = (Vec::new(), self.cursor.clone());
         self.feed.live().read(&mut cursor, &mut items);
         if self.feed.published.load(Ordering::Acquire) == published {
@@ -454,8 +456,8 @@ impl Subscription {
 }
 
 impl Subscription {
-    /// An answer that starts over is told with the event that says so: by the time that anybody looks for what is said,
-    /// the next attempt may have failed too, or be over.
+    /// A restarted answer is reported together with the event that restarts it: by the time the watcher reads the live
+    /// text, the next attempt may have failed too, or be over.
     fn queue_events(&mut self, events: Vec<LogEntry>) {
         for logged in events {
             let committed = match logged {

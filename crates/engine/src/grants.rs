@@ -1,4 +1,4 @@
-//! Grants: who may give them, and auto-approve of a thread.
+//! Grants: who may give them, and auto-approval of a thread.
 
 use std::sync::Arc;
 
@@ -8,17 +8,17 @@ use crate::engine::Engine;
 use crate::posting::new_id;
 use crate::store::{AutoApproval, StoreError, Tenant};
 
-/// Whether a principal of a tenant may approve calls of an agent now. A grant counts only while its giver may.
+/// Whether a principal of a tenant may approve calls of an agent now. A grant applies only while its giver may.
 pub type Approvers = Arc<dyn Fn(&Tenant, &Principal, &AgentName) -> bool + Send + Sync>;
 
-/// Every giver may: an embedder decides on its own who can reach the engine.
+/// Every giver may: the embedder decides who can reach the engine.
 pub(crate) fn anyone_may_approve() -> Approvers {
     Arc::new(|_, _, _| true)
 }
 
 impl Engine {
-    /// Lets later calls of a thread through that would wait, in the name of `by`. None revokes every grant of the thread.
-    /// [`StoreError::NotFound`] where the tenant has no such thread.
+    /// Approves later calls of a thread that would wait, in the name of `by`. None revokes every grant of the thread.
+    /// [`StoreError::NotFound`] if the tenant has no such thread.
     pub async fn auto_approve(
         &self,
         tenant: &Tenant,

@@ -1,4 +1,4 @@
-//! What a worker remembers of the log while it holds a run: the transcript, and which answer the model gives next.
+//! What a worker remembers of the log while it holds a run: the transcript, and the ordinal of the next model answer.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -15,7 +15,7 @@ use crate::store::{LogEntry, Store, StoreError, Tenant};
 use crate::weight::weight;
 
 const READ_MAX: usize = 1024;
-/// Runs that the messages before a run may come from. What is older is left out.
+/// Maximum number of earlier runs whose messages are read. Older ones are left out.
 const RUNS_MAX: usize = 10_000;
 
 #[derive(Clone, Debug, Default)]
@@ -25,30 +25,30 @@ pub(crate) struct History {
     is_cut: bool,
     /// Model calls of this run that were answered or failed.
     answer_count: u32,
-    /// The retry that follows replaces an attempt that nobody saw an answer of.
+    /// The next retry replaces an attempt whose answer was lost with its worker.
     lost: bool,
     /// Tools that hooks hid in the open step.
     hidden: BTreeSet<ToolName>,
-    /// What the last assistant message says.
+    /// The text of the last assistant message.
     last_text: String,
-    /// Of the last event of this run that was heard.
+    /// The last event of this run that was pushed.
     seq: u64,
-    /// What it takes up in memory, roughly.
+    /// Approximate size in memory.
     bytes: usize,
-    /// What came before this run is too much to be read, and is not here.
+    /// The history before this run is too large to be read, and is not included.
     is_too_long: bool,
 }
 
-/// Of what came before a run: as much as it takes to show the model what it is to be shown.
+/// Limits for the history before a run: as much as is needed to show the model what it may see.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HistoryLimits {
     pub(crate) trim: Trim,
-    /// Where more would have to be kept, nothing is.
+    /// If more would have to be kept, nothing is.
     pub(crate) bytes_max: usize,
 }
 
 impl History {
-    /// What the model reads, within these bounds.
+    /// The messages that the model reads, within these bounds.
     pub(crate) fn messages(&self, trim: &Trim) -> Messages {
         let messages = self.transcript.model_input();
         if !self.is_cut {
@@ -62,18 +62,18 @@ impl History {
         trim.apply(&shown)
     }
 
-    /// Every message up to here; none where not all of them were read.
+    /// Every message up to here; None if not all of them were read.
     pub(crate) fn thread(&self) -> Option<Messages> {
         let messages = self.transcript.model_input();
         (!self.is_cut && messages.left_out() == 0).then_some(messages)
     }
 
-    /// The model cannot be asked.
+    /// The model cannot be called.
     pub(crate) const fn is_too_long(&self) -> bool {
         self.is_too_long
     }
 
-    /// The how-manieth answer of the run the next one is.
+    /// Ordinal of the next model answer of the run, starting at 1.
     pub(crate) const fn ordinal(&self) -> u32 {
         self.answer_count + 1
     }
@@ -152,13 +152,13 @@ impl History {
         }
     }
 
-    /// An event of this run or of one before it.
+    /// An event of this run or of an earlier one.
     fn push_to_transcript(&mut self, event: &Event) {
         self.transcript.push(event);
         self.bytes += weight(event);
     }
 
-    /// Reads what the run begins with and its own log.
+    /// Reads the history before the run, and its own log.
     pub(crate) async fn load(
         store: &dyn Store,
         tenant: &Tenant,
@@ -176,7 +176,7 @@ impl History {
         Ok(history)
     }
 
-    /// The same for whoever only looks: none where it takes up more than is wanted, and then no more was read either.
+    /// The same for readers without a lease: None if it takes up more than the limit, and reading stops there.
     pub(crate) async fn load_within(
         store: &dyn Store,
         tenant: &Tenant,
@@ -202,10 +202,10 @@ impl History {
         Self { seq, bytes, ..Self::default() }
     }
 
-    /// What a run that begins after this message begins with; none where more than is wanted would have to be kept.
+    /// The history of a run that begins after this message; None if more than the limit would have to be kept.
     ///
-    /// From the latest run back to the first, one log at a time: each begins after a message of an earlier one. Once the
-    /// model cannot be shown more, the messages of the others are only counted.
+    /// Reads from the latest run back to the first, one log at a time: each begins after a message of an earlier one.
+    /// Once the model cannot be shown more, the messages of the remaining runs are only counted.
     async fn load_before(
         store: &dyn Store,
         tenant: &Tenant,
@@ -256,7 +256,7 @@ impl History {
     }
 }
 
-/// Every event up to `last`, until `visit` has enough. Page by page: a long log is never in memory as a whole.
+/// Visits every event up to `last`, until `visit` breaks. Reads page by page: a long log is never in memory as a whole.
 pub(crate) async fn for_each_event(
     store: &dyn Store,
     tenant: &Tenant,
@@ -278,7 +278,7 @@ pub(crate) async fn for_each_event(
     Ok(())
 }
 
-/// Whether the log has all of these events, where they say that they stand.
+/// Whether the log has all of these events at their sequence numbers.
 pub(crate) async fn log_contains(
     store: &dyn Store,
     tenant: &Tenant,

@@ -1,6 +1,6 @@
-//! What comes with a message for one run: tools that its sender's front end performs, and the output that it wants. The
-//! run is pinned to its agent with these beside its own, so a restart, another node and a changed configuration find them
-//! as they came. They are stored with the run, for its thread, and go with the thread.
+//! What comes with a message for one run: tools that the sender's front end performs, and the output schema it wants.
+//! The run is pinned to its agent extended by these, so they stay as they were sent after a restart, on another node,
+//! and when the configuration changes. They are stored with the run, for its thread, and are deleted with the thread.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,16 +12,17 @@ use crate::schema::{CompiledSize, SchemaSize, check_patterns};
 use crate::store::InlineAgent;
 use crate::tool::{Performer, ToolDefinition};
 
-/// Tools of one message.
+/// Maximum number of tools in one message.
 pub const INLINE_TOOLS_MAX: usize = 128;
-/// Of the parameters of all of them.
+/// Maximum size of the parameters of all of them.
 const PARAMETERS_BYTES_MAX: usize = 256 * 1024;
 
-/// What a run is going to be pinned to.
+/// What a run will be pinned to.
 #[derive(Clone)]
 pub(crate) struct AgentPin {
     pub(crate) pinned: Arc<Pinned>,
-    /// Where it came with the message: stored with every run anew, since nobody knows what else goes meanwhile.
+    /// Set if it came with the message. It is stored again with every run, because an earlier copy may be deleted
+    /// meanwhile.
     pub(crate) inline_agent: Option<InlineAgent>,
 }
 
@@ -31,7 +32,8 @@ impl AgentPin {
     }
 }
 
-/// The agent with what a message brings beside its own. None of its tools may be taken for a tool of the server.
+/// The agent extended by the message's tools and output schema. None of the inline tools may be mistaken for a tool of
+/// the server.
 pub(crate) fn pin_with_inline(
     node: &Node,
     agents: &Agents,
@@ -52,7 +54,7 @@ pub(crate) fn pin_with_inline(
     check_sizes(message)?;
     let frozen = agent.frozen.with_inline(tools, message.output_schema.as_ref());
     let inline_agent = InlineAgent::new(frozen.text().map_err(|why| PostError::BadTools { why })?);
-    // A message may want what the agent gives anyway.
+    // The message may ask for exactly what the agent already has.
     if *inline_agent.digest() == agent.pinned.digest {
         return Ok(AgentPin::configured(agent));
     }
@@ -66,7 +68,7 @@ pub(crate) fn pin_with_inline(
     Ok(AgentPin { pinned, inline_agent: Some(inline_agent) })
 }
 
-/// Before anything is compiled: what comes along is bounded one by one and in all.
+/// Before anything is compiled: checks the limits of each inline part and of all together.
 fn check_sizes(message: &Message) -> Result<(), PostError> {
     let bad_tools = |why| PostError::BadTools { why };
     let (mut bytes, mut patterns, mut compiled) = (0, BTreeMap::new(), CompiledSize::default());

@@ -1,4 +1,4 @@
-//! The driver around the machine: it waits, so that the machine need not.
+//! The driver around the machine: it does the waiting, so that the machine need not.
 //!
 //! The machine decides and is pure; everything that takes time is here. An [`Engine`] holds runs on a
 //! [`Store`](store::Store). Each run that has something to do has one worker, which repeats one pass:
@@ -10,18 +10,18 @@
 //!           └────────────────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! - Nothing is published and nothing is started before the append returned. If the store refuses, the worker's copy
-//!   is thrown away and loaded again, and what tasks came back with is said once more.
-//! - Model calls, tools and hooks are tasks of their own. What they do to their thread, or a panic, harms nobody else.
-//!   Only a model that says that its answer is at hand is asked by the worker itself first.
-//! - A run that only waits is let go: it is a row, and costs no memory, task or timer.
-//! - Whoever watches a run reads for themselves ([`feed`]); nobody is waited for. Where many watch one run they take
-//!   turns (`watchers`), so that the run goes on beside them.
+//! - Nothing is published and nothing is started before the append has returned. If the store refuses, the worker
+//!   discards its copy, loads it again, and applies the task results once more.
+//! - Model calls, tools and hooks are separate tasks. If one blocks its thread or panics, nothing else is affected.
+//!   Only a model that declares that it answers at once is first polled by the worker itself.
+//! - A run that only waits is released: it is a row, and costs no memory, task or timer.
+//! - The watchers of a run read for themselves ([`feed`]); the run waits for none of them. Many watchers of one run
+//!   take turns (`watchers`), so that the run keeps going.
 //!
-//! What is where: [`posting`] takes messages in, [`deciding`] takes decisions, `node` knows which runs this process
-//! holds and wakes them, `worker` is the pass and its tasks, [`feed`] and [`live`] are what watchers see, `relay` tells
-//! those in other processes, [`callback`] is how a tool reports later, and [`metrics`] is what somebody who watches the
-//! engine itself sees.
+//! Where to find things: [`posting`] accepts messages, [`deciding`] accepts decisions, `node` knows which runs this
+//! process holds and wakes them, `worker` is the pass and its tasks, [`feed`] and [`live`] are what watchers see,
+//! `relay` sends live updates to watchers in other processes, [`callback`] is how a tool reports later, and [`metrics`]
+//! is for monitoring the engine itself.
 
 pub mod agent;
 mod approval_feed;

@@ -1,7 +1,7 @@
-//! What is said on the way and not stored: deltas of a model's answer, progress and logs of tools.
+//! Live updates, which are not stored: deltas of a model's answer, progress and logs of tools.
 //!
-//! Nothing is queued for anybody. A run has one text so far; whoever watches reads from it at a pace of their own, so
-//! the slowest reader costs the run nothing, and whoever comes late gets the text so far as one delta.
+//! Nothing is queued per watcher. A run has one text so far, and each watcher reads from it at its own pace. So the
+//! slowest watcher costs the run nothing, and a late one gets the text so far as one delta.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::feed::RunFeed;
 
-/// A piece of an answer. The event that follows carries the whole.
+/// A piece of an answer. The event that follows carries the complete answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Delta {
     pub message_id: MessageId,
@@ -27,14 +27,14 @@ pub struct Delta {
 pub enum Part {
     Text,
     Reasoning,
-    /// Arguments of the call at this place of the answer, under the model's own id.
+    /// Arguments of the call at this index of the answer, under the model's own id.
     Arguments {
         index: u16,
         call_id: Option<String>,
     },
 }
 
-/// What a tool says while it works. It changes no status.
+/// A tool's note while it works. It changes no status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ToolNote {
     pub call_id: CallId,
@@ -48,11 +48,11 @@ pub enum ToolNoteBody {
     Progress(Value),
 }
 
-/// Something that is not stored, for one watcher.
+/// A live update for one watcher.
 #[derive(Clone, Debug, PartialEq)]
 pub enum LiveItem {
     Delta(Delta),
-    /// What was said in an earlier attempt counts for nothing.
+    /// Discard what was received of an earlier attempt.
     Reset {
         message_id: MessageId,
         attempt: u32,
@@ -60,7 +60,7 @@ pub enum LiveItem {
     Note(ToolNote),
 }
 
-/// Where a model puts what it says on the way.
+/// Where a model sends its deltas.
 #[derive(Clone)]
 pub struct Deltas {
     feed: Option<Arc<RunFeed>>,
@@ -73,7 +73,7 @@ impl Deltas {
         Self { feed: Some(feed), message_id, attempt }
     }
 
-    /// Nobody listens.
+    /// For callers without a feed: discards everything.
     #[must_use]
     pub fn discarding() -> Self {
         Self { feed: None, message_id: MessageId::from(""), attempt: 1 }
@@ -107,7 +107,7 @@ impl fmt::Debug for Deltas {
     }
 }
 
-/// Where a tool puts its progress and its logs.
+/// Where a tool sends its progress and logs.
 #[derive(Clone)]
 pub struct ToolNotes {
     feed: Option<Arc<RunFeed>>,
@@ -120,7 +120,7 @@ impl ToolNotes {
         Self { feed: Some(feed), call_id, attempt }
     }
 
-    /// Nobody listens.
+    /// For callers without a feed: discards everything.
     #[must_use]
     pub fn discarding() -> Self {
         Self { feed: None, call_id: CallId::from(""), attempt: 1 }
@@ -130,7 +130,7 @@ impl ToolNotes {
         self.push(ToolNoteBody::Log(text.chars().take(NOTE_CHARS_MAX).collect()));
     }
 
-    /// Larger ones are left out.
+    /// Larger values are dropped.
     pub fn progress(&self, progress: Value) {
         if progress.to_string().len() <= NOTE_CHARS_MAX {
             self.push(ToolNoteBody::Progress(progress));
@@ -152,27 +152,27 @@ impl fmt::Debug for ToolNotes {
     }
 }
 
-/// Text of one answer that is kept for watchers; what goes beyond comes with the event alone.
+/// Maximum text of one answer that is kept for watchers; anything beyond comes only with the event.
 pub const LIVE_BYTES_MAX: usize = 4 * 1024 * 1024;
-/// Latest notes of tools that are kept for watchers.
+/// Number of latest tool notes that are kept for watchers.
 const NOTES_MAX: usize = 256;
 const NOTE_CHARS_MAX: usize = 4096;
 /// A watcher that is further behind gets what it missed in one piece.
 const UNREAD_PIECES_MAX: usize = 1024;
 
-/// The answer that is being given, and the latest notes.
+/// The answer in progress, and the latest notes.
 #[derive(Debug, Default)]
 pub(crate) struct Live {
     /// Counts answers and attempts.
     generation: u64,
     message: Option<(MessageId, u32)>,
-    /// The last answer that is over: nothing is added to it any more.
+    /// The last finished answer: nothing more is added to it.
     finished: Option<(MessageId, u32)>,
     parts: Vec<PartText>,
     pieces: Vec<Piece>,
     byte_count: usize,
     notes: VecDeque<ToolNote>,
-    /// Notes that fell out of the ring.
+    /// Number of notes that were dropped from the front of the queue.
     notes_dropped: u64,
 }
 
@@ -183,7 +183,7 @@ struct PartText {
     char_count: u64,
 }
 
-/// Where a delta stands in its part.
+/// The position of a delta in its part.
 #[derive(Clone, Copy, Debug)]
 struct Piece {
     part: usize,
@@ -197,27 +197,27 @@ struct Piece {
 pub(crate) struct LiveCursor {
     generation: u64,
     piece: usize,
-    /// The answer and the attempt of which something was read, to say that it starts over.
+    /// The answer and attempt of which something was read, to report when it starts over.
     seen: Option<(MessageId, u32)>,
     notes_read: u64,
 }
 
 impl LiveCursor {
-    /// What this watcher is told where a later attempt at an answer begins: nothing, if it has read nothing of an
-    /// earlier one.
+    /// The reset for this watcher when a later attempt at an answer begins; None if it has read nothing of an earlier
+    /// attempt.
     pub(crate) fn restart(&mut self, message_id: &MessageId, attempt: u32) -> Option<LiveItem> {
         self.seen.take_if(|(id, seen)| id == message_id && *seen < attempt)?;
         Some(LiveItem::Reset { message_id: message_id.clone(), attempt })
     }
 
-    /// As if nothing of the answer had been read. Notes are told once.
+    /// As if nothing of the answer had been read. Notes are delivered only once.
     pub(crate) fn start_over(&mut self) {
         *self = Self { notes_read: self.notes_read, ..Self::default() };
     }
 }
 
 impl Live {
-    /// A piece that another process has said. False if something before it is missing: it is not taken, for what is
+    /// A delta from another process. False if something before it is missing: it is then rejected, because the text
     /// kept here has no gaps.
     pub(crate) fn receive(&mut self, delta: &Delta) -> bool {
         let is_current = self.is_current(&delta.message_id, delta.attempt);
@@ -237,7 +237,7 @@ impl Live {
         true
     }
 
-    /// The answer is stored, as its event in the store says: nothing is added to it any more.
+    /// The store has the event with this answer: nothing more is added to it.
     pub(crate) fn mark_stored(&mut self, message_id: &MessageId) {
         if self.message.as_ref().is_some_and(|(id, _)| id == message_id) {
             self.clear();
@@ -245,7 +245,7 @@ impl Live {
         self.finished = Some((message_id.clone(), u32::MAX));
     }
 
-    /// The answer starts over: nobody is told what was said in an earlier attempt.
+    /// The answer starts over: watchers no longer receive text of an earlier attempt.
     pub(crate) fn restart(&mut self, message_id: &MessageId, attempt: u32) {
         if self.message.as_ref().is_some_and(|(id, known)| id == message_id && *known < attempt) {
             self.clear();
@@ -257,7 +257,7 @@ impl Live {
         self.message.as_ref().is_some_and(|(id, known)| id == message_id && *known == attempt)
     }
 
-    /// A late word of an attempt that was given up, or of an answer that is stored, is not heard.
+    /// Late text of an abandoned attempt, or of an answer that is already stored, is ignored.
     fn is_late(&self, message_id: &MessageId, attempt: u32) -> bool {
         [&self.message, &self.finished]
             .into_iter()
@@ -313,7 +313,7 @@ impl Live {
         self.read_pieces(cursor, UNREAD_PIECES_MAX, into);
     }
 
-    /// The same, with one piece of each part.
+    /// The same, with one piece for each part.
     pub(crate) fn read_joined(&self, cursor: &mut LiveCursor, into: &mut impl Extend<LiveItem>) {
         self.read_pieces(cursor, 1, into);
     }
@@ -331,7 +331,7 @@ impl Live {
             into.extend(cursor.restart(message_id, *attempt));
             let notes_read = cursor.notes_read;
             *cursor = LiveCursor { generation: self.generation, piece: 0, seen: None, notes_read };
-            // Whoever comes late gets the text so far, part by part.
+            // A late watcher gets the text so far, part by part.
             if self.pieces.len() > 1 {
                 cursor.seen = Some((message_id.clone(), *attempt));
                 into.extend(self.parts.iter().map(|whole| self.delta(message_id, *attempt, whole, 0, 0)));
@@ -375,7 +375,7 @@ impl Live {
     }
 }
 
-/// A panic elsewhere leaves the text as it was: it is good enough to be read.
+/// A panic elsewhere leaves the data as it was, which is good enough to read.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -438,7 +438,7 @@ mod tests {
         live.append(&"msg".into(), 2, Part::Text, "late");
         live.append(&"msg".into(), 3, Part::Text, "three");
         assert_eq!(read(&live, &mut cursor), [LiveItem::Delta(piece(3, 0, "three"))]);
-        // Whoever reads of the restart in the log is told there, and not again.
+        // A watcher that reads of the restart in the log gets the reset there, and not again.
         assert_eq!(cursor.restart(&"msg".into(), 3), None);
         assert_eq!(cursor.restart(&"other".into(), 4), None);
         assert_eq!(cursor.restart(&"msg".into(), 4), Some(reset(4)));

@@ -1,25 +1,25 @@
-//! Secrets that a provider or a tool echoes: they are replaced before the text is stored or shown.
+//! Masks secrets that a provider or a tool echoes, before the text is stored or shown.
 
 use serde_json::Value;
 
-/// A word that begins with this many bytes of the secret is taken for a part of it.
+/// A word that begins with this many bytes of the secret is treated as a part of it.
 const RECOGNISED_BYTES: usize = 8;
 
-/// The text of an error without the secret, and without words that begin as the secret does: services echo secrets whole or
-/// in part.
+/// The text of an error without the secret, and without words that begin like the secret: services echo secrets whole
+/// or in part.
 #[must_use]
 pub fn masked(text: &str, secret: &str, placeholder: &str) -> String {
     without(text, secret, placeholder, RECOGNISED_BYTES)
 }
 
-/// The same for what a tool answers. A part counts from half of the secret on: tokens of one kind begin alike, and an answer
-/// about others of its kind must stay as it is.
+/// The same for a tool's answer. Here a part must be at least half of the secret: tokens of one kind begin alike, and
+/// an answer about other tokens of that kind must stay unchanged.
 #[must_use]
 pub fn masked_answer(text: &str, secret: &str, placeholder: &str) -> String {
     without(text, secret, placeholder, RECOGNISED_BYTES.max(secret.len() / 2))
 }
 
-/// [`masked_answer`] of every name and every text of a JSON value.
+/// Applies [`masked_answer`] to every name and every text of a JSON value.
 pub fn mask_json(value: &mut Value, secret: &str, placeholder: &str) {
     match value {
         Value::Null | Value::Bool(_) | Value::Number(_) => {}

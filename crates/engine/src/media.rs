@@ -1,15 +1,15 @@
-//! Images and files in what a user sent, in the forms in which front ends write them, and which of them every provider takes.
+//! Images and files in users' messages, in the forms that front ends write, and which of them every provider accepts.
 
 use std::borrow::Cow;
 
 use serde_json::Value;
 
-/// Images of other types are refused by one provider or another.
+/// Images of other types are refused by some providers.
 pub const IMAGE_TYPES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Media<'a> {
-    /// Such as `image/png`. A guess where nobody said it.
+    /// Such as `image/png`. A guess if the part does not name it.
     pub media_type: Cow<'a, str>,
     pub source: Source<'a>,
     pub name: Option<&'a str>,
@@ -22,8 +22,8 @@ pub enum Source<'a> {
 }
 
 impl<'a> Media<'a> {
-    /// `{type, url | data, media_type?, filename?}`, as the AI SDK, AG-UI, OpenAI and Anthropic write it: the address or the
-    /// content may stand one level deeper, and the names differ.
+    /// `{type, url | data, media_type?, filename?}`, as the AI SDK, AG-UI, OpenAI and Anthropic write it: the address
+    /// or the content may be one level deeper, and the names differ.
     #[must_use]
     pub fn from_part(part: &'a Value) -> Option<Self> {
         let kind = part.get("type").and_then(Value::as_str)?;
@@ -68,7 +68,7 @@ impl<'a> Media<'a> {
         self.media_type == "application/pdf"
     }
 
-    /// With the content in it, or where it lies.
+    /// A data URL with the content, or the address.
     #[must_use]
     pub fn url(&self) -> String {
         match self.source {
@@ -82,19 +82,20 @@ impl<'a> Media<'a> {
         self.name.unwrap_or("file")
     }
 
-    /// What the model reads in place of something that its provider does not take. A message that cannot be sent would
-    /// spoil every later run of its thread.
+    /// What the model reads in place of something that its provider does not accept. A message that cannot be sent
+    /// would make every later run of its thread fail.
     #[must_use]
     pub fn placeholder(&self) -> String {
         format!("[{} ({}) is left out: this model does not take it]", self.file_name(), self.media_type)
     }
 }
 
-/// Words in the `type` of a part that holds something else than text. The letters of any other part may be anything.
+/// Words in the `type` of a part that holds something other than text. In any other part, a text is not taken for
+/// base64.
 const KINDS: [&str; 6] = ["image", "file", "audio", "video", "document", "binary"];
 const TYPE_NAMES: [&str; 4] = ["media_type", "mediaType", "mime_type", "mimeType"];
 
-/// Why a part of a message would be refused by a provider, now and in every later run of its thread.
+/// Why a provider would refuse a part of a message, now and in every later run of its thread.
 pub(crate) fn fault(part: &Value) -> Option<String> {
     if part.get("text").is_some_and(Value::is_string) {
         return None;
@@ -126,7 +127,7 @@ fn looks_like_base64(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(alphabet)
 }
 
-/// As the strictest reader wants it: of the common alphabet, filled up, and without bits that nobody reads.
+/// As the strictest decoder requires: standard alphabet, padded, and with unused bits zero.
 fn is_base64(text: &str) -> bool {
     let body = text.strip_suffix('=').map_or(text, |rest| rest.strip_suffix('=').unwrap_or(rest));
     let value = |byte: u8| match byte {

@@ -1,4 +1,4 @@
-//! A message to an agent, and the thread that it goes to.
+//! A message to an agent, and the thread it is posted to.
 
 use std::sync::Arc;
 
@@ -9,14 +9,15 @@ use serde_json::Value;
 use crate::store::{PostKey, Tenant};
 use crate::tool::ToolDefinition;
 
-/// The thread that a message goes to.
+/// The thread that a message is posted to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ThreadTarget {
-    /// A new one, for which the engine makes up an id.
+    /// A new one, for which the engine generates an id.
     New,
-    /// The one with this id. The message creates it if there is none.
+    /// The thread with this id. The message creates it if it does not exist.
     Named(ThreadId),
-    /// The one with this id. The message is refused if there is none ([`PostError::NoSuchThread`](crate::posting::PostError::NoSuchThread)).
+    /// The thread with this id. The message is refused if it does not exist
+    /// ([`PostError::NoSuchThread`](crate::posting::PostError::NoSuchThread)).
     Existing(ThreadId),
 }
 
@@ -31,28 +32,29 @@ impl ThreadTarget {
     }
 }
 
-/// What somebody says to an agent.
+/// A message from a user to an agent.
 #[derive(Clone, Debug)]
 pub struct Message {
     pub tenant: Tenant,
     pub thread: ThreadTarget,
     pub agent: AgentName,
-    /// None answers the message before it anew.
+    /// None answers the message before it again.
     pub content: Option<Value>,
-    /// The id that the message gets; none makes one up.
+    /// The id of the message; None generates one.
     pub message_id: Option<MessageId>,
-    /// The message it begins after: edit and regenerate begin after an earlier one. None: after the thread's last.
+    /// The message after which it begins: edit and regenerate begin after an earlier one. None: after the thread's
+    /// last.
     pub after: Option<MessageId>,
     pub on_busy: Option<OnBusy>,
     pub policy: PolicyRequest,
-    /// Tools that the sender's front end performs, for this run alone.
+    /// Tools that the sender's front end performs, only for this run.
     pub tools: Vec<ToolDefinition>,
-    /// A JSON Schema that the last answer of this run has to fit, whatever the agent says.
+    /// A JSON Schema that the last answer of this run has to match, whatever the agent's own setting.
     pub output_schema: Option<Arc<Value>>,
     pub by: Principal,
-    /// Whoever may approve may also ask that fewer calls wait.
+    /// The sender may approve calls, and therefore may also ask that fewer calls wait.
     pub may_approve: bool,
-    /// By which a repeat is recognised. It counts within the thread, so it says nothing where the message begins one.
+    /// Identifies a repeat. It is scoped to the thread, so it has no effect if the message begins a new one.
     pub key: Option<PostKey>,
 }
 
@@ -75,14 +77,14 @@ impl Message {
         }
     }
 
-    /// The thread is created if there is none.
+    /// The thread is created if it does not exist.
     #[must_use]
     pub fn on_thread(mut self, thread: impl Into<ThreadId>) -> Self {
         self.thread = ThreadTarget::Named(thread.into());
         self
     }
 
-    /// The message is refused if there is no such thread.
+    /// The message is refused if the thread does not exist.
     #[must_use]
     pub fn on_existing_thread(mut self, thread: impl Into<ThreadId>) -> Self {
         self.thread = ThreadTarget::Existing(thread.into());
@@ -95,7 +97,7 @@ impl Message {
         self
     }
 
-    /// Who says it. The name comes from whoever checked it, never from the message itself.
+    /// The sender. The name must come from the code that authenticated it, never from the message itself.
     #[must_use]
     pub fn by(mut self, principal: &str) -> Self {
         self.by = Principal::from(principal);

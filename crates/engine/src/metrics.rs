@@ -1,7 +1,7 @@
-//! How the work goes, in numbers for whoever shows them. Nothing is decided by them.
+//! Metrics of the engine. Nothing is decided by them.
 //!
-//! They are plain counts that belong to one engine or one store, and are looked at now and then: there is no registry,
-//! and a number that nobody looks at costs an addition.
+//! They are plain counters that belong to one engine or one store, and are read from time to time: there is no
+//! registry, and a counter that is never read costs one addition.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,12 +13,12 @@ use machine::projection_rows::PublicRunStatus;
 
 use crate::live::lock;
 
-/// Buckets of a histogram, one for each power of two. The last one has everything that is larger.
+/// Buckets of a histogram, one for each power of two. The last one counts everything larger.
 pub const HISTOGRAM_BUCKETS: usize = 28;
-/// Tools that are counted by name. Names come from the configuration, which may be replaced again and again.
+/// Tools that are counted by name. Names come from the configuration, which may be replaced repeatedly.
 const TOOLS_MAX: usize = 256;
 
-/// How often values of which size came.
+/// Counts values by size.
 #[derive(Debug, Default)]
 pub struct Histogram {
     counts: [AtomicU64; HISTOGRAM_BUCKETS],
@@ -60,20 +60,20 @@ impl HistogramSnapshot {
     }
 }
 
-/// What an engine has done since it started. Times are in milliseconds of its clock.
+/// Metrics of an engine since it started. Times are in milliseconds of its clock.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EngineMetrics {
-    /// Steps that were worked on from their beginning to their end without the run being let go.
+    /// Duration of steps that one worker executed from beginning to end, without releasing the run.
     pub step_ms: HistogramSnapshot,
-    /// From the moment at which a decision was accepted to the commit that starts its call.
+    /// From the acceptance of a decision to the commit that starts its call.
     pub decision_to_start_ms: HistogramSnapshot,
-    /// Attempts of tools that were sent, by the name of the tool.
+    /// Attempts of tools that were sent, by tool name.
     pub tool_ms: Vec<(ToolName, HistogramSnapshot)>,
-    /// Runs that ended here, by how.
+    /// Runs that ended here, by status.
     pub ended: BTreeMap<PublicRunStatus, u64>,
 }
 
-/// Where an engine counts.
+/// The counters of an engine.
 #[derive(Debug, Default)]
 pub(crate) struct EngineCounters {
     pub(crate) step_ms: Histogram,
@@ -83,7 +83,7 @@ pub(crate) struct EngineCounters {
 }
 
 impl EngineCounters {
-    /// An attempt of a tool that is configured.
+    /// An attempt of a configured tool.
     pub(crate) fn record_attempt(&self, tool: &ToolName, ms: u64) {
         let mut tools = lock(&self.tool_ms);
         let full = tools.len() >= TOOLS_MAX && !tools.contains_key(tool);
@@ -110,7 +110,7 @@ impl EngineCounters {
     }
 }
 
-/// None is left where a clock was set back meanwhile.
+/// 0 if the clock was set back meanwhile.
 pub(crate) const fn ms_between(from: Timestamp, to: Timestamp) -> u64 {
     to.0.saturating_sub(from.0)
 }

@@ -1,4 +1,4 @@
-//! What answers: a model behind one trait.
+//! Models: the trait that answers requests.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -15,18 +15,18 @@ use crate::live::Deltas;
 use crate::store::{BoxFuture, Tenant};
 use crate::tool::ToolDefinition;
 
-/// Answers requests. Implement it for a provider, or use one of the crate `models`.
+/// Answers requests. Implement it for a provider, or use one from the crate `models`.
 pub trait Model: Send + Sync + 'static {
-    /// Answers once. What it says on the way goes to `deltas`; the answer carries the whole. Dropping the future
-    /// cancels the call. A failure says whether trying again may help.
+    /// Answers once. Partial output goes to `deltas`; the answer contains everything. Dropping the future cancels the
+    /// call. A failure says whether a retry may help.
     fn answer<'a>(
         &'a self,
         request: ModelRequest,
         deltas: Deltas,
     ) -> BoxFuture<'a, Result<ModelAnswer, ModelFailure>>;
 
-    /// The answer is usually at hand and never keeps a thread busy: it is looked for before a task is made for it. Not
-    /// for a model that computes or blocks before it waits.
+    /// Whether the answer is usually available at once and never blocks a thread: then the worker polls it before it
+    /// spawns a task. Not for a model that computes or blocks before it first awaits.
     fn answers_at_once(&self) -> bool {
         false
     }
@@ -40,7 +40,7 @@ pub struct ModelRequest {
     pub run: RunId,
     pub step: u32,
     pub attempt: u32,
-    /// The number of this answer in the run, from 1. A call that failed counts; one that was lost with its worker does
+    /// Ordinal of this answer in the run, starting at 1. A failed call counts; one that was lost with its worker does
     /// not.
     pub ordinal: u32,
     /// The id that the answer will have.
@@ -49,15 +49,15 @@ pub struct ModelRequest {
     /// Shared with the run: reading it copies nothing.
     pub messages: Messages,
     pub tools: Vec<Arc<ToolDefinition>>,
-    /// What the run's last answer has to fit. The instructions say so too: pass it on where the provider has a place
-    /// for it.
+    /// The schema that the run's last answer has to match. The instructions contain it too: pass it on if the provider
+    /// has a field for it.
     pub output_schema: Option<Arc<Value>>,
-    /// What plugins set for this call.
+    /// Parameters that plugins set for this call.
     pub params: Vec<(String, Arc<Value>)>,
 }
 
 impl ModelRequest {
-    /// What the user said last, where it is text.
+    /// The user's last message, if it is text.
     #[must_use]
     pub fn last_user_text(&self) -> Option<&str> {
         let user = self.messages.iter().rev().find_map(|message| match message {
@@ -71,14 +71,14 @@ impl ModelRequest {
     }
 }
 
-/// A whole answer: words, calls, or both.
+/// A complete answer: text, calls, or both.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ModelAnswer {
     pub text: String,
     pub reasoning: Option<String>,
     pub calls: Vec<ModelCall>,
     pub usage: Usage,
-    /// What the log keeps about who answered, and what goes back to them.
+    /// What the log keeps about the model that answered, and what is sent back to its provider.
     pub origin: Origin,
 }
 
@@ -95,13 +95,13 @@ impl ModelAnswer {
     }
 }
 
-/// A call as the model asked for it: nothing is checked yet.
+/// A call as the model requested it: nothing is checked yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModelCall {
-    /// Perhaps empty, perhaps used before.
+    /// May be empty, or used before.
     pub id: String,
     pub tool: String,
-    /// JSON, if the model kept to it.
+    /// JSON, if the model complied.
     pub arguments: String,
 }
 

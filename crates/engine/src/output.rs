@@ -1,4 +1,4 @@
-//! The output that a run has to end with: its schema, what the model is told of it, and whether an answer fits.
+//! The output that a run has to end with: its schema, the instructions about it, and whether an answer matches.
 
 use std::sync::Arc;
 
@@ -11,20 +11,20 @@ use crate::engine::Engine;
 use crate::schema::Schema;
 use crate::store::{LogEntry, StoreError, Tenant};
 
-/// A compiled schema beside its text.
+/// A compiled schema with its text.
 pub(crate) struct WantedOutput {
     pub(crate) schema: Arc<Value>,
     compiled: Schema,
 }
 
 impl WantedOutput {
-    /// The agent's own.
+    /// The agent's own schema.
     pub(crate) fn configured(schema: &Arc<Value>) -> Result<Self, String> {
         let compiled = Schema::compile(schema).map_err(|why| format!("this is no JSON Schema: {why}"))?;
         Ok(Self { schema: schema.clone(), compiled })
     }
 
-    /// The one that came with a message.
+    /// A schema that came with a message.
     pub(crate) fn sent(schema: &Arc<Value>) -> Result<Self, String> {
         let compiled =
             Schema::compile_sent(schema).map_err(|why| format!("this is no JSON Schema: {why}"))?;
@@ -39,8 +39,8 @@ impl WantedOutput {
         OutputFit::check(text, |value| self.compiled.fault(value))
     }
 
-    /// Behind the agent's own instructions: not every provider has another place for it, and none has one that makes
-    /// saying it superfluous.
+    /// Appended to the agent's own instructions: not every provider has a separate field for the schema, and with none
+    /// of them does that field make the instruction unnecessary.
     pub(crate) fn instructions_with_schema(&self, instructions: &str) -> Arc<str> {
         let sentence = format!(
             "Your last answer must be JSON that fits this JSON Schema, and nothing else: {}",
@@ -51,7 +51,7 @@ impl WantedOutput {
 }
 
 impl Engine {
-    /// The output of a run that ended with the one that was wanted. None of any other run.
+    /// The output of a run that ended with the requested output. None for any other run.
     pub async fn output(&self, tenant: &Tenant, run: &RunId) -> Result<Option<Value>, StoreError> {
         let Some(view) = self.view(tenant, run).await? else { return Err(StoreError::NotFound) };
         let control = view.decoded()?;

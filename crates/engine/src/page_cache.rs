@@ -1,4 +1,4 @@
-//! Pages of a log that many read at about the same time: the store is asked for each page once.
+//! Pages of a log that many watchers read at about the same time: each page is read from the store once.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -8,21 +8,21 @@ use machine::id::RunId;
 use crate::live::lock;
 use crate::store::{LogEntry, Store, StoreError, Tenant};
 
-/// Events of one page.
+/// Events per page.
 pub(crate) const PAGE_EVENTS: usize = 64;
-/// Pages that are kept of one run, and how large each may be.
+/// Maximum number of cached pages of one run, and the maximum size of each.
 const PAGES_MAX: usize = 32;
 const PAGE_BYTES_MAX: usize = 128 * 1024;
 
 type EventPage = Arc<[LogEntry]>;
 
-/// The pages of one run that were asked for last; the one that was asked for longest ago goes first. A page that is
-/// full stays what it is: the log only grows.
+/// The most recently used pages of one run; the least recently used one is evicted first. A full page never changes,
+/// because the log only grows.
 #[derive(Debug, Default)]
 pub(crate) struct PageCache(Mutex<VecDeque<(u64, EventPage)>>);
 
 impl PageCache {
-    /// Events behind `after`, up to the end of their page.
+    /// Events after `after`, up to the end of their page.
     pub(crate) async fn after(
         &self,
         store: &dyn Store,
@@ -47,7 +47,7 @@ impl PageCache {
         };
         let rest: Vec<LogEntry> = page.iter().filter(|logged| logged.seq() > after).cloned().collect();
         if rest.is_empty() && page.len() < PAGE_EVENTS {
-            // A store may give fewer than it was asked for.
+            // A store may return fewer events than requested.
             return store.events(tenant, run, after, PAGE_EVENTS).await;
         }
         Ok(rest)

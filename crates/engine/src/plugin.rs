@@ -1,4 +1,4 @@
-//! Code of the embedder between the phases of a run: it is told where the run stands, and answers with data.
+//! Plugins: the embedder's code between the phases of a run. A plugin receives the run's state and answers with data.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -15,18 +15,19 @@ use serde_json::Value;
 use crate::model::{Messages, ModelAnswer};
 use crate::store::{BoxFuture, Tenant};
 
-/// Is asked in the phases of a run that it subscribes to. Implement it, or make one of a function ([`FunctionPlugin`]).
+/// Asked in the phases of a run that it subscribes to. Implement it, or create one from a function
+/// ([`FunctionPlugin`]).
 pub trait Plugin: Send + Sync + 'static {
     fn name(&self) -> &PluginName;
 
-    /// The phases it wants to be asked in. Frozen with the agent.
+    /// The phases in which it is asked. Frozen with the agent.
     fn phases(&self) -> PhaseSet;
 
-    /// What should follow. An error, a panic or a late answer is a failure; what that means depends on the phase.
+    /// The actions to take. An error, a panic or a late answer is a failure; its consequence depends on the phase.
     fn hook(&self, context: HookContext) -> BoxFuture<'_, Result<Vec<Action>, String>>;
 }
 
-/// A plugin made of a function.
+/// A plugin created from a function.
 pub struct FunctionPlugin<F> {
     name: PluginName,
     phases: PhaseSet,
@@ -61,7 +62,7 @@ where
     }
 }
 
-/// Where a run stands when a plugin is asked.
+/// The state of a run when a plugin is asked.
 #[derive(Clone, Debug)]
 pub struct HookContext {
     pub tenant: Tenant,
@@ -71,13 +72,13 @@ pub struct HookContext {
     pub step: u32,
     /// Tokens that the run and its children have used.
     pub usage: Usage,
-    /// What all plugins keep for the run and for its thread.
+    /// The state of all plugins for the run and for its thread.
     pub state: Arc<[StateRow]>,
     pub subject: Subject,
 }
 
 impl HookContext {
-    /// What `plugin` keeps under a key, if it keeps anything.
+    /// The state of `plugin` under a key, if any.
     #[must_use]
     pub fn state_of(&self, plugin: &PluginName, scope: Scope, key: &str) -> Option<&Value> {
         let row = self.state.iter().find(|row| row.plugin == *plugin && row.scope == scope && row.key == key);
@@ -99,15 +100,15 @@ pub enum Subject {
     BeforeToolExecute {
         call: CallId,
         tool: ToolName,
-        /// What will run.
+        /// The arguments that will run.
         arguments: Arc<Value>,
-        /// None where the call comes to the gate for the first time.
+        /// None if the call reaches the gate for the first time.
         revisit: Option<GateRevisit>,
     },
     AfterToolExecute {
         call: CallId,
         tool: ToolName,
-        /// What ran, or would have run.
+        /// The arguments that ran, or would have run.
         arguments: Arc<Value>,
         status: CallStatus,
         /// None while the call is held.
@@ -119,16 +120,16 @@ pub enum Subject {
     },
 }
 
-/// A call that was at the gate before: it was held and somebody answered, or its worker was lost.
+/// A call that was at the gate before: it was held and has been answered, or its worker was lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GateRevisit {
-    /// The approval that somebody gave for exactly these arguments.
+    /// The approval that was given for exactly these arguments.
     pub approval: Option<SuspensionId>,
     /// Attempts that were made before.
     pub attempts: u32,
 }
 
-/// What became of a call.
+/// The result of a call.
 #[derive(Clone, Debug, PartialEq)]
 pub enum CallResult {
     Succeeded {
@@ -138,17 +139,17 @@ pub enum CallResult {
     Failed {
         code: CallErrorCode,
         message: String,
-        /// An attempt may have taken effect all the same.
+        /// An attempt may have taken effect anyway.
         outcome_unknown: bool,
     },
-    /// A person, or the clock, said no.
+    /// An approver denied it, or the approval expired.
     Denied {
         by: Principal,
         reason: Option<String>,
     },
     Cancelled {
         reason: CancelReason,
-        /// What somebody gave as the reason.
+        /// The reason that was given.
         text: Option<String>,
         outcome_unknown: bool,
     },

@@ -1,4 +1,4 @@
-//! A message comes in: what it meets on its thread, and the run that it starts.
+//! Posting a message: admission to its thread, and the run that it starts.
 
 use std::fmt;
 use std::ops::ControlFlow;
@@ -26,16 +26,16 @@ use crate::quota::QuotaReached;
 use crate::store::{Create, SCOPE_BYTES_MAX, StoreError, ThreadView};
 use crate::worker::{Batch, CreatedRun, RunSource, committed};
 
-/// Longer ones are refused.
+/// Longer messages are refused.
 pub const MESSAGE_BYTES_MAX: usize = 1024 * 1024;
-/// JSON values in the content of one message; with more it is refused. The content stays in memory as long as its run.
+/// Maximum number of JSON values in the content of one message. The content stays in memory as long as its run.
 pub const MESSAGE_NODES_MAX: usize = 10_000;
-/// Messages of agents and tools have ids that are derived and begin like this.
+/// Prefixes of the derived ids of agents' and tools' messages.
 const RESERVED_PREFIXES: [&str; 3] = ["msg_run_", "late_", "note_"];
-/// How often the thread may be created, deleted or created again while a message is posted, or lose its keys.
+/// How often the thread may be created, deleted or recreated while a message is posted, or lose its keys.
 const TRIES_MAX: u32 = 64;
 
-/// A run was created, by this message or by the one that this one repeats.
+/// A run was created, by this message or by the one that it repeats.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Posted {
     pub run: RunId,
@@ -43,11 +43,11 @@ pub struct Posted {
     pub status: PublicRunStatus,
 }
 
-/// Why a message started nothing. Nothing changed.
+/// Why a message started no run. Nothing changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PostError {
     NoSuchAgent(AgentName),
-    /// The message was for a thread that exists, and there is none, or none any more.
+    /// The message requires an existing thread, and there is none, or no longer one.
     NoSuchThread(ThreadId),
     Empty,
     TooLarge {
@@ -55,7 +55,7 @@ pub enum PostError {
     },
     /// Its content could not be stored and read back, or has too many values.
     Unstorable(ValueFault),
-    /// A part of the content would be refused by a provider, and in every later run of the thread again.
+    /// A provider would refuse a part of the content, now and in every later run of the thread.
     BadPart {
         /// Counted from 0.
         place: usize,
@@ -63,17 +63,17 @@ pub enum PostError {
     },
     Busy(Busy),
     Loosening(LooseningRefused),
-    /// There is such a tool already: of some agent's, or twice in the message.
+    /// There already is a tool with this name: of some agent, or twice in the message.
     ToolNameTaken(ToolName),
-    /// A tool that the message brings cannot be used.
+    /// A tool of the message cannot be used.
     BadTools {
         why: String,
     },
-    /// The output that the message wants cannot be asked for.
+    /// The output schema of the message cannot be used.
     BadOutputSchema {
         why: String,
     },
-    /// The message to begin after is not there, or leaves a call open.
+    /// The message to begin after does not exist, or leaves a call open.
     CannotBeginAfter {
         message: MessageId,
         why: String,
@@ -88,7 +88,7 @@ pub enum PostError {
     KeyTooLong {
         bytes: usize,
     },
-    /// The tenant has as many threads or pending approvals as it may.
+    /// The tenant has its maximum number of threads or pending approvals.
     Quota(QuotaReached),
     Draining,
     Store(StoreError),
@@ -152,12 +152,12 @@ pub(crate) async fn post(node: &Arc<Node>, message: Message) -> Result<Posted, P
     };
     let ordered = match (order(node, &message, &thread), &message.key) {
         (Err(refused), None) => return Err(refused),
-        // What was posted before is answered as it was then, whatever speaks against it today.
+        // A repeat gets the original answer, even if the message would be refused today.
         (ordered, _) => ordered,
     };
     for attempt in 0..TRIES_MAX {
-        // Read first and judged afterwards: a repeat of a message that came in meanwhile is seen to be one, and what
-        // that message made of the thread does not speak against it.
+        // Read the thread first and judge afterwards: then a repeat of a message that arrived meanwhile is recognised,
+        // and the changes which that message made to the thread do not count against it.
         let seen = match &message.thread {
             ThreadTarget::New => ThreadView::absent(thread.clone()),
             ThreadTarget::Named(_) => node.store.thread(&message.tenant, &thread).await?,
@@ -177,15 +177,16 @@ pub(crate) async fn post(node: &Arc<Node>, message: Message) -> Result<Posted, P
         ids?;
         let own = pin.pinned.revision.policy;
         let if_busy = IfBusy::resolve(message.on_busy, &message.policy, &own);
-        // The store judges again inside its transaction; a message that is refused now need not wait for that.
+        // The store judges again inside its transaction; this only refuses a message earlier.
         let begin = match admit(&seen.state, if_busy) {
             Admission::Refuse(busy) => return Err(PostError::Busy(busy)),
             Admission::Hold if attempt == 0 => Begin::AtOnce,
-            // Another message came first. Whatever else happens on the thread does not refuse a run that only lines up.
+            // Another message came first. A run that is only queued is not refused, whatever else happens on the
+            // thread.
             Admission::Hold | Admission::Enqueue | Admission::Supersede => Begin::WhenClaimed,
         };
         check_quotas(node, &message, &seen).await?;
-        // Whoever asked may go away meanwhile; a run that exists has to be worked on all the same.
+        // The caller may disappear meanwhile, but a run that exists has to be worked on.
         let (task_node, task_message) = (node.clone(), message.clone());
         let created = node.run_detached(async move {
             create(&task_node, &task_message, order, pin, seen, if_busy, begin).await
@@ -198,13 +199,13 @@ pub(crate) async fn post(node: &Arc<Node>, message: Message) -> Result<Posted, P
                 ThreadTarget::New | ThreadTarget::Named(_) => {}
             },
             Err(StoreError::Busy(busy)) => return Err(PostError::Busy(busy)),
-            // A run that has not started may carry the same id: the store knows.
+            // A run that has not started may have a message with the same id: only the store knows.
             Err(StoreError::Impossible(why)) => {
                 let taken = message.message_id.map(PostError::MessageIdTaken);
                 return Err(taken.unwrap_or(PostError::Store(StoreError::Impossible(why))));
             }
             Err(refused) => {
-                // The run may exist all the same, and then somebody has to work on it.
+                // The run may exist anyway, and then a worker has to take it.
                 node.schedule_dispatch();
                 return Err(refused.into());
             }
@@ -219,7 +220,7 @@ async fn check_quotas(node: &Node, message: &Message, seen: &ThreadView) -> Resu
     reached.map_or(Ok(()), |reached| Err(PostError::Quota(reached)))
 }
 
-/// The run that the same message has started before under its key.
+/// The run that the same message has already started under its key.
 async fn find_repeat(node: &Node, message: &Message) -> Result<Option<Posted>, PostError> {
     let (Some(key), Some(thread)) = (&message.key, message.thread.id()) else { return Ok(None) };
     let Some((run, body)) = node.store.posted(&message.tenant, thread, &key.scope).await? else {
@@ -228,12 +229,12 @@ async fn find_repeat(node: &Node, message: &Message) -> Result<Option<Posted>, P
     if body != key.body {
         return Err(PostError::KeyUsed { run });
     }
-    // One that is gone went with its thread, and its key too.
+    // If the run is gone, it was deleted with its thread and its key.
     let view = node.store.run(&message.tenant, &run).await?;
     Ok(view.map(|view| Posted { run, status: view.shown_status(), thread: view.thread }))
 }
 
-/// Only whoever may approve can ask that fewer calls wait. An agent that is not there has nothing to loosen.
+/// Only a sender who may approve can ask that fewer calls wait. An unknown agent has nothing to loosen.
 pub(crate) fn check_loosening(node: &Node, message: &Message) -> Result<(), PostError> {
     let agents = node.agents();
     let Some(agent) = agents.by_name.get(&message.agent) else { return Ok(()) };
@@ -244,7 +245,7 @@ pub(crate) fn check_loosening(node: &Node, message: &Message) -> Result<(), Post
     }
 }
 
-/// What the message asks for, as far as it can be judged without its thread.
+/// The run that the message requests, as far as it can be judged without its thread.
 fn order(node: &Node, message: &Message, thread: &ThreadId) -> Result<(RunRequest, AgentPin), PostError> {
     let agents = node.agents();
     let Some(agent) = agents.by_name.get(&message.agent) else {
@@ -282,7 +283,7 @@ fn order(node: &Node, message: &Message, thread: &ThreadId) -> Result<(RunReques
     Ok((order, pin))
 }
 
-/// When the run that is created starts.
+/// When the created run starts.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Begin {
     /// In the commit that creates it, if this node has a slot for it. The thread must not have changed.
@@ -310,7 +311,7 @@ async fn create(
         Begin::WhenClaimed => None,
     };
     let after = message.after.clone().or_else(|| seen.head.clone());
-    // A thread without a message has no history to be read.
+    // A thread without messages has no history to read.
     let mut history = after.is_none().then(History::default);
     if slot.is_some() {
         batch
@@ -342,7 +343,7 @@ async fn create(
             if let Some(history) = &mut history {
                 events.iter().for_each(|event| history.push(event));
             }
-            // Before anybody can subscribe: they need not ask the store for what is at hand.
+            // Publish before a watcher can subscribe, so that it need not read these events from the store.
             let feed = node.feeds.for_run(&run_id);
             feed.publish(committed(&events));
             let version = created.version;
@@ -388,14 +389,14 @@ fn check_content(content: Option<&Value>) -> Result<(), PostError> {
     }
 }
 
-/// A part of a message without a word, and without anything in place of words.
+/// A part of a message without text, and without anything in place of text.
 fn is_blank_part(part: &Value) -> bool {
     let is_blank = |text: &Value| text.as_str().is_some_and(|text| text.trim().is_empty());
     match part {
         Value::Null => true,
         Value::String(_) => is_blank(part),
         Value::Object(fields) => {
-            // What is not a text may say something by whatever it has beside its type.
+            // A part that is not text may have content in any field besides its type.
             let is_text = fields.get("type").is_none_or(|kind| kind == "text");
             let mut rest = fields.iter().filter(|(name, _)| name.as_str() != "type");
             rest.all(|(name, value)| is_text && name == "text" && is_blank(value))
@@ -404,7 +405,7 @@ fn is_blank_part(part: &Value) -> bool {
     }
 }
 
-/// The message's own id must be new, and the one it begins after must leave no call open.
+/// The message's own id must be new, and the message it begins after must leave no call open.
 async fn check_ids(node: &Node, message: &Message, thread: &ThreadId) -> Result<(), PostError> {
     let store = &node.store;
     if let Some(id) = &message.message_id

@@ -1,20 +1,20 @@
-//! What one tenant may have in the store. Over a quota nothing new is taken; runs that exist continue.
+//! What one tenant may have in the store. Over a quota nothing new is accepted; existing runs continue.
 
 use std::fmt;
 
 use crate::store::{Countable, Store, StoreError, Tenant};
 
-/// None: no bound. Counted when a message or a thread arrives: requests that arrive together may exceed a quota by as many
-/// as they are.
+/// None: no limit. Checked when a message or a thread arrives: concurrent requests may each pass the check, and exceed
+/// a quota by their number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Quotas {
-    /// Those of delegated runs included.
+    /// Including the threads of delegated runs.
     pub threads_max: Option<u64>,
     /// Approvals, questions and calls in doubt that a person has to answer.
     pub pending_approvals_max: Option<u64>,
 }
 
-/// The tenant has as many of these as it may.
+/// The tenant has the maximum number of these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QuotaReached {
     pub what: Countable,
@@ -37,7 +37,7 @@ impl Quotas {
         reached(store, tenant, Countable::Threads, self.threads_max).await
     }
 
-    /// Of a message, on a thread that exists or not.
+    /// Checks a message, on a new or an existing thread.
     pub(crate) async fn message(
         &self,
         store: &dyn Store,

@@ -1,4 +1,4 @@
-//! The latest events of a run, at hand while it is in memory or watched: so many, and so many bytes.
+//! The latest events of a run, in memory while it is held or watched; bounded by count and by bytes.
 
 use std::collections::VecDeque;
 
@@ -7,7 +7,7 @@ use machine::event::Fact;
 use crate::store::CommittedEvent;
 
 const COUNT_MAX: usize = 256;
-/// The last event stays whatever its size is.
+/// The last event stays, whatever its size.
 const BYTES_MAX: usize = 1024 * 1024;
 
 #[derive(Debug, Default)]
@@ -17,10 +17,9 @@ pub(crate) struct RecentEvents {
 }
 
 impl RecentEvents {
-    /// The events of one commit.
     pub(crate) fn push(&mut self, events: Vec<CommittedEvent>) {
         let last = self.events.back().map(|committed| committed.event.seq);
-        // A commit whose answer was lost has left a gap: the store has what stands in it.
+        // A commit whose answer was lost left a gap: the store has the missing events.
         if last.is_some_and(|last| events.first().is_some_and(|next| next.event.seq != last + 1)) {
             self.clear();
         }
@@ -36,7 +35,7 @@ impl RecentEvents {
         *self = Self::default();
     }
 
-    /// Only the last event stays at hand: a run may be watched for days.
+    /// Keeps only the last event in memory: a run may be watched for days.
     pub(crate) fn keep_last(&mut self) {
         if self.events.len() > 1 {
             let last: VecDeque<CommittedEvent> = self.events.pop_back().into_iter().collect();
@@ -45,7 +44,7 @@ impl RecentEvents {
         }
     }
 
-    /// The events behind `after`, if the first of them is still here.
+    /// The events after `after`, if the first of them is still here.
     pub(crate) fn after(&self, after: u64, limit: usize) -> Vec<CommittedEvent> {
         let Some(first) = self.events.front().map(|committed| committed.event.seq) else { return Vec::new() };
         let next = after.saturating_add(1);
@@ -56,7 +55,7 @@ impl RecentEvents {
         self.events.iter().skip(skipped).take(limit).cloned().collect()
     }
 
-    /// The number of the last event, and whether it is the last one for ever.
+    /// The last event's sequence number, and whether it is the terminal one.
     pub(crate) fn last(&self) -> Option<(u64, bool)> {
         let last = self.events.back()?;
         Some((last.event.seq, matches!(last.event.fact, Fact::RunEnded { .. })))

@@ -1,8 +1,8 @@
-//! What is said on the way of runs that are held here and watched in other processes: told to them a few times a second.
+//! Sends live updates of runs that are held here to watchers in other processes, a few times a second.
 //!
-//! Whoever watches elsewhere asks, and is told until the next commit of the run; it reads that commit and asks again. So
-//! nobody has to say that it is gone, and nothing is told that nobody asked for. What is told stands at its offset, and
-//! whoever misses something before it asks once more, and gets the text so far.
+//! A process with watchers requests updates, and receives them until the run's next commit; it reads that commit and
+//! requests again. So no process has to unsubscribe, and nothing is sent without a request. Every update carries its
+//! offset: a receiver that misses something before it requests again, and gets the text so far.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, Weak};
@@ -16,12 +16,12 @@ use crate::feed::RunFeed;
 use crate::live::{LiveCursor, LiveItem, lock};
 use crate::store::{LiveUpdate, Store};
 
-/// What was said meanwhile goes together.
+/// Updates within this interval are sent together.
 const RELAY_INTERVAL: Duration = Duration::from_millis(75);
-/// The text so far is not told more often, however many ask.
+/// The text so far is not sent again more often than this, however many processes request it.
 const RESEND_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The runs of this process of which others have asked to be told.
+/// The runs of this process whose live updates were requested by other processes.
 #[derive(Debug, Default)]
 pub(crate) struct Relay {
     watched: Mutex<BTreeMap<RunId, RelayedRun>>,
@@ -32,15 +32,15 @@ pub(crate) struct Relay {
 struct RelayedRun {
     feed: Weak<RunFeed>,
     cursor: LiveCursor,
-    /// As many commits had been published when somebody asked last.
+    /// The run's commit count at the last request.
     asked_at: u64,
-    /// Somebody may not have what was told before.
+    /// Some receiver may lack what was sent before.
     resend_all: bool,
     all_sent_at: Option<Instant>,
 }
 
 impl Relay {
-    /// Somebody elsewhere watches the run, and has nothing of what is said.
+    /// A watcher in another process wants this run's live updates, and has none of them yet.
     pub(crate) fn request(&self, run: &RunId, feed: &Arc<RunFeed>) {
         let mut watched = lock(&self.watched);
         let relayed = watched.entry(run.clone()).or_insert_with(|| RelayedRun {
@@ -57,7 +57,7 @@ impl Relay {
         self.requested.notify_one();
     }
 
-    /// Tells until it is dropped.
+    /// Runs until it is dropped.
     pub(crate) async fn run(&self, store: &dyn Store) {
         loop {
             self.requested.notified().await;
@@ -67,7 +67,7 @@ impl Relay {
         }
     }
 
-    /// False if nobody is to be told more before somebody asks again.
+    /// False if there is nothing more to send until the next request.
     fn relay_once(&self, store: &dyn Store) -> bool {
         let mut watched = lock(&self.watched);
         watched.retain(|_, relayed| relayed.feed.upgrade().is_some_and(|feed| feed.is_held()));
@@ -100,7 +100,7 @@ impl RelayedRun {
         let updates = items.into_iter().filter_map(|item| match item {
             LiveItem::Delta(delta) => Some(LiveUpdate::Delta(delta)),
             LiveItem::Note(note) => Some(LiveUpdate::Note(note)),
-            // Whoever hears of a later attempt knows it.
+            // The receiver infers it from the next attempt's updates.
             LiveItem::Reset { .. } => None,
         });
         updates.collect()

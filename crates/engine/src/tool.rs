@@ -1,4 +1,4 @@
-//! What acts: a tool behind one trait, and what it is told about the call it performs.
+//! Tools: the trait that acts on behalf of a model, and what a tool learns about the call it performs.
 
 use std::fmt;
 use std::future::Future;
@@ -19,42 +19,43 @@ pub use crate::callback::{Callback, CallbackToken};
 use crate::live::ToolNotes;
 use crate::store::{BoxFuture, Tenant};
 
-/// Acts on behalf of a model. Implement it, or make one of a function ([`FunctionTool`]).
+/// Acts on behalf of a model. Implement it, or create one from a function ([`FunctionTool`]).
 pub trait Tool: Send + Sync + 'static {
     fn definition(&self) -> &Arc<ToolDefinition>;
 
     /// Makes one attempt. It is called only after the intent is stored, and at most once per attempt number. Three
-    /// outcomes: answered, not sent, unknown. Not asked for where somebody else performs the call.
+    /// outcomes: answered, not sent, unknown. Not called if the call is performed outside this process.
     fn call(&self, request: ToolRequest) -> BoxFuture<'_, Outcome>;
 
-    /// Whether [`ToolRequest::approval`] is looked up for it, which costs a read of the store for each approved call.
+    /// Whether to look up [`ToolRequest::approval`] for it, which costs a store read for each approved call.
     fn wants_approval(&self) -> bool {
         false
     }
 }
 
-/// What everybody may know of a tool: the model, the gate, and whoever approves.
+/// The public description of a tool: for the model, the gate and approvers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ToolDefinition {
     pub name: ToolName,
     pub description: String,
     /// A JSON Schema of the arguments.
     pub parameters: Arc<Value>,
-    /// What an attempt of unknown outcome may lead to.
+    /// What an attempt with unknown outcome may have done.
     pub effect: EffectClass,
     pub approval: Approval,
     pub performer: Performer,
-    /// Of its approval.
+    /// Lifetime of its approval request.
     pub expires_in: Option<Duration>,
     pub on_expiry: OnExpiry,
-    /// How long one attempt may take. Whether one that took longer had an effect is unknown.
+    /// Time limit of one attempt. If an attempt exceeds it, it is unknown whether it took effect.
     pub timeout: Duration,
 }
 
 pub const TOOL_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl ToolDefinition {
-    /// A tool with an effect, whose calls are held for approval: what is not declared harmless is not harmless.
+    /// A tool with side effects, whose calls wait for approval: unless declared otherwise, a tool is not assumed
+    /// harmless.
     pub fn new(name: &str, description: impl Into<String>) -> Self {
         Self {
             name: ToolName::from(name),
@@ -75,7 +76,7 @@ impl ToolDefinition {
         self
     }
 
-    /// Changes nothing in the world: never held unless somebody asks for it, and repeated freely.
+    /// Has no side effects: its calls wait only if a rule, policy or plugin asks for it, and can be repeated freely.
     #[must_use]
     pub const fn read(mut self) -> Self {
         self.effect = EffectClass::Read;
@@ -83,7 +84,7 @@ impl ToolDefinition {
         self
     }
 
-    /// Repeating it with the same key is safe: never held unless somebody asks for it.
+    /// Repeating it with the same key is safe: its calls wait only if a rule, policy or plugin asks for it.
     #[must_use]
     pub const fn idempotent(mut self) -> Self {
         self.effect = EffectClass::Idempotent;
@@ -110,8 +111,8 @@ impl ToolDefinition {
         self
     }
 
-    /// Somebody else than this process performs the calls. Where that is a front end or whoever posts the result, they
-    /// need no approval: nothing happens until they act.
+    /// The calls are not performed by this process. If a client or an external party performs them, they need no
+    /// approval: nothing happens until that party acts.
     #[must_use]
     pub fn performed_by(mut self, performer: Performer) -> Self {
         if matches!(performer, Performer::Client | Performer::External) {
@@ -121,8 +122,8 @@ impl ToolDefinition {
         self
     }
 
-    /// Of everything that a person agrees to when they approve: what is shown of the tool, and who performs it. Not of
-    /// where it is reached, how long it may take and what it may cost: those are the current ones whoever agreed to what.
+    /// Digest of everything an approver agrees to: what is shown of the tool, and who performs it. It does not cover
+    /// the tool's address, timeout and cost limits: their current values always apply.
     #[must_use]
     pub fn digest(&self) -> Digest {
         let performer = match &self.performer {
@@ -141,7 +142,7 @@ impl ToolDefinition {
     }
 }
 
-/// One attempt, as the tool gets it.
+/// One attempt, as the tool receives it.
 #[derive(Clone, Debug)]
 pub struct ToolRequest {
     pub tenant: Tenant,
@@ -150,27 +151,27 @@ pub struct ToolRequest {
     pub call: CallId,
     pub tool: ToolName,
     pub step: u32,
-    /// From 1.
+    /// Starts at 1.
     pub attempt: u32,
     pub arguments: Arc<Value>,
-    /// The same over retries, take-overs and in-doubt repeats: a tool that honours it acts once.
+    /// The same across retries, takeovers and in-doubt repeats: a tool that honours it acts once.
     pub idempotency_key: String,
-    /// The approval that let this call through, where an approver was asked and the tool wants to know
+    /// The approval that let this call through, if an approver was asked and the tool wants to know
     /// ([`Tool::wants_approval`]).
     pub approval: Option<ApprovedBy>,
-    /// Set where the tool had answered "pending" and somebody has answered it since.
+    /// Set if the tool had answered "pending" and has received an answer since.
     pub resume: Option<Resumed>,
-    /// With which the tool may report later what became of this attempt; none where nobody could hear it.
+    /// With this the tool may report the result of this attempt later; None if this engine accepts no callbacks.
     pub callback: Option<Callback>,
-    /// Nobody waits for the answer any more. The run does not wait for a tool that ignores it.
+    /// Cancelled when the answer is no longer needed. The run does not wait for a tool that ignores it.
     pub cancelled: CancellationToken,
-    /// Progress and logs for whoever watches. They change no status.
+    /// Progress and logs for watchers. They change no status.
     pub notes: ToolNotes,
 }
 
 impl ToolRequest {
-    /// The arguments as a type of the tool's own. They fit the schema; whether they fit the type is said in words
-    /// that the model can use.
+    /// Deserializes the arguments. They already match the schema; if they do not match the type, the error is worded
+    /// for the model.
     pub fn parse<T: DeserializeOwned>(&self) -> Result<T, String> {
         T::deserialize(&*self.arguments).map_err(|error| format!("the arguments do not fit: {error}"))
     }
@@ -181,20 +182,20 @@ impl ToolRequest {
 pub struct ApprovedBy {
     pub approval: SuspensionId,
     pub by: Principal,
-    /// Of the arguments that were approved, which are the ones in the request.
+    /// Digest of the approved arguments, which are the ones in the request.
     pub arguments: Digest,
 }
 
-/// What a tool that suspended itself gets back.
+/// What a tool that suspended itself receives when it is resumed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Resumed {
-    /// What it had left for itself.
+    /// The state it had saved for itself.
     pub state: Option<Arc<Value>>,
     pub answer: Option<Arc<Value>>,
     pub by: Principal,
 }
 
-/// A tool made of a function.
+/// A tool created from a function.
 pub struct FunctionTool<F> {
     definition: Arc<ToolDefinition>,
     function: F,
@@ -227,7 +228,7 @@ where
     }
 }
 
-/// A tool that is only declared: somebody else performs its calls.
+/// A tool that is only declared: this process does not perform its calls.
 pub struct DeclaredTool {
     definition: Arc<ToolDefinition>,
 }
@@ -238,8 +239,8 @@ impl DeclaredTool {
         Self { definition: Arc::new(definition) }
     }
 
-    /// A tool whose calls are runs of another agent, which reads the argument `message`. What that agent does is held
-    /// by its own rules, so delegating is not held besides.
+    /// A tool whose calls are runs of another agent, which reads the argument `message`. That agent's own rules decide
+    /// which of its calls wait, so delegating does not wait as well.
     #[must_use]
     pub fn agent(agent: &str, description: &str) -> Self {
         let definition = ToolDefinition::new(agent, description)
@@ -265,7 +266,7 @@ impl Tool for DeclaredTool {
     }
 }
 
-/// What a tool's function may come back with.
+/// What a tool's function may return.
 pub trait IntoOutcome {
     fn into_outcome(self) -> Outcome;
 }
@@ -288,7 +289,7 @@ impl IntoOutcome for Value {
     }
 }
 
-/// An error is what the tool says: the model reads it and the call has failed.
+/// An error is the tool's answer: the model reads it, and the call has failed.
 impl<T: IntoOutcome, E: fmt::Display> IntoOutcome for Result<T, E> {
     fn into_outcome(self) -> Outcome {
         match self {

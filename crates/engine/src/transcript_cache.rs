@@ -1,6 +1,6 @@
-//! Histories of runs that were let go lately: a run that comes back soon need not read its whole log again.
+//! Histories of recently released runs: a run that resumes soon need not read its whole log again.
 //!
-//! However many runs wait, the cache takes up no more than its bounds, and nothing is lost with it.
+//! The cache stays within its limit, however many runs wait. Losing an entry loses no data.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -22,7 +22,7 @@ pub(crate) struct TranscriptCache {
 #[derive(Debug, Default)]
 struct TranscriptEntries {
     histories: BTreeMap<TranscriptKey, (u64, History)>,
-    /// The one that was put first goes first.
+    /// The oldest entry is evicted first.
     by_age: BTreeMap<u64, TranscriptKey>,
     last: u64,
     bytes: usize,

@@ -1,4 +1,4 @@
-//! Those who wait for news of a run. A few are woken at once; many take turns, so that the run is not kept waiting.
+//! The watchers of a run. A few are woken at once; many take turns, so that the run does not have to wait for them.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -9,17 +9,17 @@ use tokio::sync::Notify;
 
 use crate::live::lock;
 
-/// With more watchers than this the run leaves waking them to the wake queue.
+/// With more watchers than this, the run leaves waking them to the wake queue.
 const DIRECT_WAKES_MAX: usize = 4;
-/// In a line that is longer than this, each turn is as dear as [`LONG_QUEUE_PRICE`] others: the longer the line, the more of it a
-/// run would stand behind.
+/// In a queue longer than this, each turn costs as much as [`LONG_QUEUE_PRICE`] others: the longer the queue, the more
+/// watchers would run ahead of the run itself.
 const LONG_QUEUE: usize = 256;
 const LONG_QUEUE_PRICE: usize = 8;
-/// Watchers that the wake queue wakes before it lets others have the processor.
+/// Watchers that the wake queue wakes before it yields the processor.
 const WAKES_PER_BATCH: usize = 64;
 const BATCH_PAUSE: Duration = Duration::from_millis(1);
 
-/// Wakes one watcher. It stands in at most one queue at a time.
+/// Wakes one watcher. It is in at most one queue at a time.
 #[derive(Debug, Default)]
 pub(crate) struct WatcherSignal {
     notify: Notify,
@@ -41,7 +41,7 @@ impl WatcherSignal {
 struct Queues {
     /// They have read everything.
     parked: Vec<Arc<WatcherSignal>>,
-    /// There is something for them to read; each gets a turn.
+    /// They have something to read; each gets a turn.
     ready: VecDeque<Arc<WatcherSignal>>,
 }
 
@@ -51,9 +51,9 @@ pub(crate) struct Watchers {
     wake_queue: Arc<WakeQueue>,
     queues: Mutex<Queues>,
     watcher_count: AtomicUsize,
-    /// Somebody may be parked.
+    /// Some watcher may be parked.
     has_parked: AtomicBool,
-    /// It is in the wake queue already.
+    /// These watchers are already in the wake queue.
     scheduled: AtomicBool,
 }
 
@@ -76,18 +76,19 @@ impl Watchers {
         self.watcher_count.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// So many watch that each reads only in its turn. Nobody gives turns once the engine is stopped.
+    /// Whether there are so many watchers that each reads only in its turn. Once the engine is stopped there are no
+    /// turns.
     pub(crate) fn takes_turns(&self) -> bool {
         self.watcher_count.load(Ordering::Acquire) > DIRECT_WAKES_MAX
             && !self.wake_queue.stopped.load(Ordering::Acquire)
     }
 
-    /// Until there is something new. Whoever rests has to look once more whether something came meanwhile, and
-    /// wakes everybody if so.
+    /// Parks the watcher until there is something new. After parking, the caller has to check again whether something
+    /// arrived meanwhile, and if so wake all watchers.
     pub(crate) fn park(&self, signal: &Arc<WatcherSignal>) {
         if !signal.queued.swap(true, Ordering::AcqRel) {
             let mut queues = lock(&self.queues);
-            // A watcher that left has left its signal here: there are never more of these than of others.
+            // A watcher that left may have left its signal here. This bounds the number of such signals.
             if queues.parked.len() > 2 * self.watcher_count.load(Ordering::Acquire) + DIRECT_WAKES_MAX {
                 queues.parked.retain(|signal| !is_abandoned(signal));
             }
@@ -96,18 +97,18 @@ impl Watchers {
         self.has_parked.store(true, Ordering::SeqCst);
     }
 
-    /// Nobody has anything to read.
+    /// No watcher has anything to read.
     pub(crate) fn all_parked(&self) -> bool {
         let queues = lock(&self.queues);
         queues.ready.is_empty() && queues.parked.len() >= self.watcher_count.load(Ordering::Acquire)
     }
 
-    /// There is more to read for this one.
+    /// There is more to read for this watcher.
     pub(crate) fn enqueue(self: &Arc<Self>, signal: &Arc<WatcherSignal>) {
         {
             let mut queues = lock(&self.queues);
             if signal.queued.swap(true, Ordering::AcqRel) {
-                // It may stand among those who rest, since a wait that was given up.
+                // After a cancelled wait it may still be among the parked ones.
                 let Queues { parked, ready } = &mut *queues;
                 ready.extend(parked.drain(..));
             } else {
@@ -117,9 +118,9 @@ impl Watchers {
         self.schedule();
     }
 
-    /// There is something new for everybody.
+    /// There is something new for every watcher.
     pub(crate) fn wake(self: &Arc<Self>) {
-        // Most runs are watched by nobody, or by somebody who has not read the last news yet.
+        // Most runs have no watcher, or one that has not read the last change yet.
         if !self.has_parked.swap(false, Ordering::SeqCst) {
             return;
         }
@@ -144,7 +145,7 @@ impl Watchers {
         }
     }
 
-    /// Wakes those whose turn it is, for at most `left` turns; says how many that took.
+    /// Wakes the next watchers, for at most `left` turns; returns the number of turns used.
     fn wake_next(&self, left: usize) -> usize {
         let mut queues = lock(&self.queues);
         let price = if queues.ready.len() > LONG_QUEUE { LONG_QUEUE_PRICE } else { 1 };
@@ -160,7 +161,7 @@ impl Watchers {
         taken.min(left)
     }
 
-    /// Everybody, at once.
+    /// Wakes every watcher at once.
     pub(crate) fn wake_all_at_once(&self) {
         let mut queues = lock(&self.queues);
         let Queues { parked, ready } = &mut *queues;
@@ -168,12 +169,12 @@ impl Watchers {
     }
 }
 
-/// Nobody listens for it any more.
+/// Its watcher is gone.
 fn is_abandoned(signal: &Arc<WatcherSignal>) -> bool {
     Arc::strong_count(signal) == 1
 }
 
-/// Wakes the watchers of runs with many of them in turn, so that the runs need not.
+/// Wakes the watchers of runs that have many, in turn, so that the runs need not do it.
 #[derive(Debug, Default)]
 pub(crate) struct WakeQueue {
     /// The watchers of each run are in here at most once.
@@ -183,7 +184,7 @@ pub(crate) struct WakeQueue {
 }
 
 impl WakeQueue {
-    /// From here on everybody reads as they like.
+    /// From here on watchers read without waiting for a turn.
     pub(crate) fn stop(&self) {
         self.stopped.store(true, Ordering::Release);
     }
@@ -196,12 +197,12 @@ impl WakeQueue {
                 self.has_work.notified().await;
                 continue;
             };
-            // Whoever comes from here on calls again.
+            // A watcher that arrives from here on schedules again.
             watchers.scheduled.store(false, Ordering::Release);
             let turns = watchers.wake_next(left);
             left -= turns;
             if turns > 0 {
-                // There may be more of them, after those of other runs.
+                // There may be more of them, to be woken after those of other runs.
                 watchers.schedule();
             }
             if left == 0 {

@@ -1,4 +1,4 @@
-//! What an event takes up in memory, roughly: what is kept for a while is bounded by it.
+//! The approximate size of an event in memory, by which caches are bounded.
 
 use machine::event::{Event, Fact, Message};
 use machine::json_value::memory_bytes;
@@ -6,9 +6,9 @@ use machine::phase::Action;
 use machine::tool::Arguments;
 use serde_json::Value;
 
-/// Beside its texts.
+/// Size of an event without its texts.
 const EVENT_BYTES: usize = 512;
-/// Of a value that is always small.
+/// Size of a value that is always small.
 const VALUE_BYTES: usize = 64;
 
 pub(crate) fn weight(event: &Event) -> usize {
@@ -19,7 +19,7 @@ pub(crate) fn weight(event: &Event) -> usize {
         }
         Fact::MessageAdded(Message::Correction { why, .. }) => why.len(),
         Fact::RunQueued(order) => order.message.as_ref().map_or(0, |message| value_bytes(&message.content)),
-        // With the text that is made of it for the model.
+        // Twice, for the text that the model reads.
         Fact::ExecutionSucceeded { result, .. } => 2 * result.as_str().len(),
         Fact::ExecutionFailed { error, .. } => error.message.len(),
         Fact::ToolDenied { reason, .. } => text_bytes(reason),
@@ -80,7 +80,7 @@ fn action_bytes(action: &Action) -> usize {
     }
 }
 
-/// Twice, with the text that is made of it for the model.
+/// Twice, for the text that the model reads.
 fn value_bytes(value: &Value) -> usize {
     2 * memory_bytes(value)
 }

@@ -1,5 +1,5 @@
-//! The guide: one page for each question that comes up when an agent is embedded. Every block of code on these pages is
-//! compiled and run by the tests.
+//! The guide: one page for each question that comes up when you embed an agent. The tests compile and run every code
+//! block on these pages.
 
 pub mod approvals;
 pub mod children;

@@ -1,15 +1,15 @@
-//! Holdpoint runs AI agents whose tool calls can be held, decided by a person, and continued: a week later, in another
-//! process, after a crash, without losing a decision or repeating an effect.
+//! Holdpoint runs AI agents durably. Any tool call can wait for a person's approval. The run continues after the
+//! decision, even a week later, in another process or after a crash. No decision is lost, and no effect is repeated.
 //!
-//! In engineering a *hold point* is a stage that work may not pass until somebody with authority says so. An agent is a
-//! loop: the model asks for tool calls, the tools answer, the model goes on. Holdpoint is that loop with hold points in
-//! it, as a library: you bring a model, tools and a place to store runs, and write no loop.
+//! In engineering a *hold point* is a stage that work may not pass until a person with authority approves it. An agent
+//! is a loop: the model asks for tool calls, the tools answer, the model continues. Holdpoint is that loop with hold
+//! points in it, as a library: you supply a model, tools and a store, and write no loop.
 //!
-//! - **A held call stops nothing else.** Its siblings run at once; it starts when somebody says yes, not when the
-//!   others are done.
-//! - **A held run is a row.** It costs no memory, task or timer. Whoever opens the store next goes on with it.
-//! - **Everything is one log.** What happened, who allowed it, what to do after a crash and what a client sees are the
-//!   same numbered events, and none is shown before it is stored.
+//! - **A held call blocks nothing else.** Its siblings run at once. The held call starts when a person approves it,
+//!   even if its siblings are still running.
+//! - **A held run is a row.** It costs no memory, task or timer. The next process that opens the store continues it.
+//! - **Everything is one log.** What happened, who approved it, what to do after a crash and what a client sees are the
+//!   same numbered events, and none is published before it is stored.
 //!
 //! # The smallest agent
 //!
@@ -43,14 +43,13 @@
 //! }
 //! ```
 //!
-//! `.read()` says that the tool changes nothing. A tool that says nothing about itself is taken to have an effect, and
-//! its calls are held.
+//! `.read()` declares that the tool changes nothing. Unless declared otherwise, a tool is assumed to have side effects,
+//! so its calls are held.
 //!
 //! # The first approval
 //!
-//! [`Engine::run`] comes back when the run ends *or* when nothing of it executes and something is held. Whatever is
-//! held stands in a list, and a decision can come from anywhere: from another task, from a web handler, from a process
-//! that starts tomorrow.
+//! [`Engine::run`] returns when the run ends *or* when none of it executes and a call is held. Held calls appear in a
+//! list, and a decision can come from anywhere: another task, a web handler, or a process that starts tomorrow.
 //!
 //! ```
 //! use holdpoint::prelude::*;
@@ -95,18 +94,18 @@
 //! |---|---|
 //! | [`guide::approvals`] | which calls are held, what can be answered, what a verdict means, what expires |
 //! | [`guide::events`] | how to watch a run, live and after a reconnect |
-//! | [`guide::tools`] | what a tool is told, what it may answer, and what its effect class decides |
-//! | [`guide::models`] | how to bring a model |
-//! | [`guide::plugins`] | how code of your own changes what a run does |
-//! | [`guide::threads`] | conversations of more than one message, tenants, and what a busy thread does |
-//! | [`guide::crashes`] | what happens when a process dies, and how another one goes on |
+//! | [`guide::tools`] | what a tool receives, what it may answer, and what its effect class decides |
+//! | [`guide::models`] | how to add your own model |
+//! | [`guide::plugins`] | how your own code changes what a run does |
+//! | [`guide::threads`] | conversations of more than one message, tenants, and what happens when a thread is busy |
+//! | [`guide::crashes`] | what happens when a process dies, and how another one continues |
 //! | [`guide::children`] | agents that delegate to agents |
 //! | [`guide::stores`] | where runs are kept, and what "stored" means |
 //! | [`guide::errors`] | every error, and what to do about it |
 //! | [`guide::guarantees`] | what is promised, and what is not |
 //!
-//! Five programs to read and run stand in `examples/`: `minimal`, `approval`, `plugin`, `continued` (kills itself and
-//! goes on) and `delegate`. Start one with `cargo run -p holdpoint --example approval`.
+//! `examples/` has five programs to read and run: `minimal`, `approval`, `plugin`, `continued` (kills itself and
+//! continues) and `delegate`. Start one with `cargo run -p holdpoint --example approval`.
 //!
 //! # Features
 //!
@@ -114,21 +113,21 @@
 //! |---|---|---|
 //! | `scripted` | yes | [`model::ScriptedModel`], for tests, demos and trying things out without a key |
 //! | `sqlite` | yes | [`store::SqliteStore`] |
-//! | `providers` | no | `model::RemoteModel`, for OpenAI, Anthropic, Gemini, Ollama and whoever speaks like OpenAI |
+//! | `providers` | no | `model::RemoteModel`, for OpenAI, Anthropic, Gemini, Ollama and OpenAI-compatible servers |
 //! | `postgres` | no | `store::postgres`, for many nodes |
 //! | `builtin` | no | `tool::builtin`, a few tools that need no configuration |
-//! | `http` | no | `tool::http`, tools behind an address |
+//! | `http` | no | `tool::http`, tools that are called over HTTP |
 //! | `cli` | no | the program `holdpoint` |
 
 pub mod guide;
 pub mod prelude;
 
-/// The first screen of the repository compiles too.
+/// Compiles the code blocks of the README.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 
-/// And so does what a page shows.
+/// Compiles the code blocks of `docs/models.md`.
 #[cfg(all(doctest, feature = "providers"))]
 #[doc = include_str!("../../../docs/models.md")]
 struct Models;
@@ -144,7 +143,7 @@ pub use machine::termination::Termination;
 #[doc(inline)]
 pub use machine::thread::Busy;
 
-/// Who answers, with which tools, under which rules, and until when.
+/// Agents: a model with its tools, rules, policy and stop conditions.
 pub mod agent {
     #[doc(inline)]
     pub use engine::agent::{
@@ -159,7 +158,7 @@ pub mod agent {
     };
 }
 
-/// What holds a call, the list of what people have to answer, and their answers.
+/// Held calls: what holds a call, the list of pending approvals, and the decisions on them.
 pub mod decision {
     #[doc(inline)]
     pub use engine::deciding::{Answer, Decide, Resumption};
@@ -181,7 +180,7 @@ pub mod decision {
     pub use machine::suspension::{Expiry, Held, SuspensionKind};
 }
 
-/// What a run says: facts, which are stored, and deltas, which are not.
+/// What a run publishes: facts, which are stored, and deltas, which are not.
 pub mod event {
     #[doc(inline)]
     pub use engine::feed::{FeedItem, Subscription};
@@ -206,7 +205,7 @@ pub mod event {
     pub use machine::termination::{Cancelled, RunError, StopCode, Stopped, Termination};
 }
 
-/// Names of things. Each is made from a text with `from`.
+/// Identifiers. Create each from a string with `from`.
 pub mod id {
     #[doc(inline)]
     pub use engine::store::Tenant;
@@ -217,7 +216,7 @@ pub mod id {
     };
 }
 
-/// What answers: the trait, models behind an address, and a model that follows a script.
+/// Models: the trait, remote models, and a model that follows a script.
 pub mod model {
     #[doc(inline)]
     pub use engine::live::Deltas;
@@ -237,7 +236,7 @@ pub mod model {
     pub use models::scripted::{self, Reply, Script, ScriptError, ScriptedModel};
 }
 
-/// The embedder's own code between the phases of a run.
+/// Plugins: the embedder's own code between the phases of a run.
 pub mod plugin {
     #[doc(inline)]
     pub use engine::plugin::{
@@ -252,7 +251,7 @@ pub mod plugin {
     pub use machine::status::CallStatus;
 }
 
-/// What acts: the trait, tools made of functions, tools that somebody else performs.
+/// Tools: the trait, tools made from functions, and tools performed elsewhere.
 pub mod tool {
     #[doc(inline)]
     pub use engine::callback::{AttemptState, Callback, CallbackToken, ReportedAttempt};
@@ -274,11 +273,11 @@ pub mod tool {
     pub use tools::http;
 }
 
-/// Where runs are kept: the contract, and the stores that keep it.
+/// Stores: the contract, and the stores that implement it.
 pub mod store {
     #[doc(inline)]
     pub use engine::callback::{CallbackKey, KeyRotation, KeysToRemove, StoredCallbackKeys};
-    /// All that whoever writes a store has to know.
+    /// Everything that the author of a store has to know.
     #[doc(inline)]
     pub use engine::store as contract;
     #[doc(inline)]
@@ -286,7 +285,7 @@ pub mod store {
         FailureCounts, MessageView, PostKey, RunCounts, RunFilter, RunView, Store, StoreError, StoreFailure,
         StoreMetrics, StoredResponse, ThreadView,
     };
-    /// What a store calls inside of its transactions.
+    /// The functions that a store calls inside its transactions.
     #[doc(no_inline)]
     pub use machine;
     #[doc(inline)]
@@ -298,25 +297,25 @@ pub mod store {
     #[cfg(feature = "sqlite")]
     #[doc(inline)]
     pub use stores::sqlite::{SqliteOpenError, SqliteSettings, SqliteStore};
-    /// What keeps a file in good health.
+    /// Maintenance of a SQLite file.
     #[cfg(feature = "sqlite")]
     pub mod upkeep {
         #[doc(inline)]
         pub use stores::sqlite::{InspectError, backup, doctor, held_calls, retention, size};
     }
-    /// For many nodes.
+    /// The PostgreSQL store, for many nodes.
     #[cfg(feature = "postgres")]
     #[doc(inline)]
     pub use stores::postgres;
 }
 
-/// How the work goes, in numbers: [`Engine::metrics`](crate::Engine::metrics).
+/// Metrics of the engine: [`Engine::metrics`](crate::Engine::metrics).
 pub mod metrics {
     #[doc(inline)]
     pub use engine::metrics::{EngineMetrics, HISTOGRAM_BUCKETS, Histogram, HistogramSnapshot};
 }
 
-/// Where time comes from. A test stops the clock and moves it on.
+/// The source of time. A test can stop the clock and advance it.
 pub mod clock {
     #[doc(inline)]
     pub use engine::clock::{Clock, RuntimeClock, SystemClock};

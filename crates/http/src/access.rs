@@ -1,4 +1,4 @@
-//! Who asks, and whether they may: decided before anything is looked up.
+//! Authenticates and authorizes callers, before anything is looked up.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -25,10 +25,10 @@ use crate::response_budget::budget_response;
 use crate::server::Server;
 use crate::setup::{ANONYMOUS, AgentScope, AgentShown, Auth, Key, Origins, Role, Roles};
 
-/// Longer tokens are nobody's.
+/// A longer token is never valid.
 const TOKEN_BYTES_MAX: usize = 1024;
 
-/// Whoever sent a request, as their key says. Nothing of this ever comes from a body.
+/// The caller of a request, as its key says. None of this ever comes from a body.
 #[derive(Clone)]
 pub(crate) struct Caller {
     pub(crate) principal: Principal,
@@ -36,23 +36,23 @@ pub(crate) struct Caller {
     pub(crate) roles: Roles,
     agents: Arc<AgentScope>,
     mode: AuthMode,
-    /// Where their request is worked on.
+    /// The permit under which the request is processed.
     pub(crate) permit: Arc<RequestPermit>,
-    /// Cancelled once the key counts for nothing any more: what goes on in its name ends.
+    /// Cancelled once the key is no longer valid, which ends whatever still runs in its name.
     pub(crate) revoked: CancellationToken,
 }
 
-/// Through which mode of the server a caller came in. It says what they lack where they may not do something.
+/// How the caller was authenticated. A refusal uses it to say what the caller lacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum AuthMode {
     /// The server has no keys.
     Open(OpenToken),
-    /// With a key.
+    /// The caller sent a valid key.
     Key,
 }
 
 impl Caller {
-    /// The refusal where a caller has none of these roles. Without keys it is the server's token that they lack.
+    /// The refusal for a caller who has none of these roles. Without keys, the caller lacks the server's token.
     pub(crate) fn denial(&self, roles: &[Role], server: &Server) -> ApiError {
         match self.mode {
             AuthMode::Key => forbidden(roles),
@@ -64,12 +64,12 @@ impl Caller {
         matches!(self.mode, AuthMode::Open(_))
     }
 
-    /// Whether the runs of this agent, and what they ask, are shown to the caller.
+    /// Whether the caller may see the runs of this agent and their approvals.
     pub(crate) fn may_see(&self, agent: &AgentName) -> bool {
         self.agents.includes(agent)
     }
 
-    /// The agents that the key is for, where it is not for all of them.
+    /// The agents that the key is limited to. None if it is for all agents.
     pub(crate) fn agents(&self) -> Option<&BTreeSet<AgentName>> {
         match &*self.agents {
             AgentScope::All => None,
@@ -77,17 +77,17 @@ impl Caller {
         }
     }
 
-    /// Whether the caller may give this agent something to do: the key is for it, and so is the tenant.
+    /// Whether the caller may start runs of this agent: both the key and the agent's tenants must allow it.
     pub(crate) fn may_use(&self, agent: &AgentShown) -> bool {
         self.may_see(&AgentName::from(agent.name.as_str())) && agent.tenants.include(&self.tenant)
     }
 
-    /// Whether this caller may decide on a call that is held for this reason.
+    /// Whether the caller may decide a call that is held for this reason.
     pub(crate) fn may_decide(&self, kind: SuspensionKind, server: &Server) -> Result<(), ApiError> {
         let roles: &[Role] = match kind {
             SuspensionKind::Approval | SuspensionKind::InDoubt => &[Role::Approve],
             SuspensionKind::ClientTool | SuspensionKind::External => &[Role::Run],
-            // Only the child run answers the last one; the decision itself is refused later.
+            // Only the child run answers a `ChildRun`; the decision itself is refused later.
             SuspensionKind::Question | SuspensionKind::ChildRun => &[Role::Run, Role::Approve],
         };
         if roles.iter().any(|role| self.roles.has(*role)) { Ok(()) } else { Err(self.denial(roles, server)) }
@@ -98,7 +98,7 @@ impl<S: Sync> FromRequestParts<S> for Caller {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
-        // A route without a guard has no caller, and so it cannot show anything of anybody.
+        // A route without a guard has no caller, so it cannot show any tenant's data.
         parts.extensions.get::<Self>().cloned().ok_or_else(|| unauthorized(&parts.headers))
     }
 }
@@ -115,7 +115,7 @@ enum Credentials {
     Keys(Vec<([u8; 32], Holder)>),
 }
 
-/// A server without keys: every local caller may read and post, and the server's token allows the rest.
+/// A server without keys: every local caller may read and post. The server's token allows the rest.
 #[derive(Clone)]
 struct OpenCredentials {
     token_sha256: [u8; 32],
@@ -123,7 +123,7 @@ struct OpenCredentials {
     with_token: Holder,
 }
 
-/// Whoever has a key, and how much they may take of the server.
+/// The holder of a key, with its rate limit and its share of the server's capacity.
 #[derive(Clone)]
 struct Holder {
     principal: Principal,
@@ -176,8 +176,8 @@ impl Credentials {
         }
     }
 
-    /// Whoever was there before and is the same stays as they were, with what they have asked for lately. Gives how
-    /// the others hear that they are gone.
+    /// Unchanged holders keep their state, including what their rate limit has counted. Returns the revocation tokens
+    /// of the holders that are gone.
     fn carry_over(&mut self, before: &Self) -> Vec<CancellationToken> {
         match (self, before) {
             (Self::Open(open), Self::Open(known)) => {
@@ -209,7 +209,7 @@ impl Access {
         Self { credentials: RwLock::new(Arc::new(credentials)), capacity: Mutex::new(capacity), origins }
     }
 
-    /// Others may come in from here on. Whoever's key is the same as before notices nothing.
+    /// Replaces the credentials. Holders of an unchanged key notice nothing.
     pub(crate) fn replace_auth(&self, auth: Auth, limits: &Limits) {
         let mut credentials =
             Credentials::new(auth, &mut self.capacity.lock().unwrap_or_else(PoisonError::into_inner), limits);
@@ -217,11 +217,11 @@ impl Access {
         let gone = credentials.carry_over(&current);
         *current = Arc::new(credentials);
         drop(current);
-        // Only now: what begins in the name of an old key meanwhile ends too.
+        // Only after the replacement, so that work which an old key started in the meantime ends too.
         gone.iter().for_each(CancellationToken::cancel);
     }
 
-    /// What a tenant may have of the server, whoever asks for it.
+    /// The tenant's share of the server's capacity, whichever key is used.
     pub(crate) fn capacity_for(&self, tenant: &Tenant, limits: &Limits) -> TenantCapacity {
         self.capacity.lock().unwrap_or_else(PoisonError::into_inner).for_tenant(tenant, limits)
     }
@@ -230,8 +230,8 @@ impl Access {
         self.credentials.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The key's holder. Every key is compared, and each in the same time, so that the time tells nothing. Without keys
-    /// a wrong token is as good as none: it opens nothing, and reading needs none.
+    /// Finds the key's holder. Compares every key, each in constant time, so that the timing reveals nothing. Without
+    /// keys a wrong token counts like a missing one: it grants nothing, and reading needs none.
     fn authenticate(&self, headers: &HeaderMap) -> Option<(AuthMode, Holder)> {
         let digest = bearer_token(headers).map(|token| <[u8; 32]>::from(Sha256::digest(token)));
         match &*self.credentials() {
@@ -259,8 +259,8 @@ impl Access {
         }
     }
 
-    /// Without keys only whoever is on this machine may ask, and no page of another site: such a page can send
-    /// requests to this machine, but it cannot hide where they come from.
+    /// Without keys, only callers on this machine are allowed, and no page of another site: such a page can send
+    /// requests to this machine, but it cannot hide its origin.
     fn check_origin(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), ApiError> {
         if matches!(*self.credentials(), Credentials::Keys(_)) {
             return Ok(());
@@ -307,7 +307,7 @@ pub(crate) fn bearer_token(headers: &HeaderMap) -> Option<&[u8]> {
     fits.then_some(token.as_bytes())
 }
 
-/// A page of another site is refused on every route, also where no key is needed.
+/// Refuses pages of other sites on every route, even if the route needs no key.
 pub(crate) async fn origin_guard(
     State(server): State<Arc<Server>>,
     request: Request,
@@ -319,21 +319,21 @@ pub(crate) async fn origin_guard(
     }
 }
 
-/// Which callers a route takes.
+/// Which callers a route admits.
 #[derive(Clone)]
 pub(crate) struct Guard {
     pub(crate) server: Arc<Server>,
-    /// A key needs one of these roles; with none named, any key will do.
+    /// A key needs one of these roles. If the list is empty, any key is enough.
     pub(crate) roles: &'static [Role],
     pub(crate) without_keys: WithoutKeys,
 }
 
-/// What a route needs where the server has no keys.
+/// What a route requires if the server has no keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WithoutKeys {
     /// Any caller on this machine.
     Free,
-    /// The token that the server drew: an agent's tool on this machine must not be able to do this.
+    /// The token that the server generated: an agent's tool on this machine must not be able to call this route.
     Token,
 }
 
@@ -365,7 +365,7 @@ pub(crate) async fn guard(State(guard): State<Guard>, request: Request, next: Ne
         return refused.into_response();
     }
     let admit = |permit: &Arc<RequestPermit>, request: &mut Request| {
-        // The key may have been removed, or have lost its role, while the body was on its way.
+        // The key may have been removed, or have lost its role, while the body was arriving.
         let (mode, holder) =
             server.access.authenticate(request.headers()).ok_or_else(|| unauthorized(request.headers()))?;
         guard.admits(mode, holder.roles)?;
@@ -386,8 +386,8 @@ pub(crate) async fn guard(State(guard): State<Guard>, request: Request, next: Ne
     }
 }
 
-/// The body comes first: no place is held for whoever is slow to say what they want. A server that begins to drain waits
-/// for no body, and answers every request that it has taken.
+/// Reads the body first, so that a slow client holds no request permit. A draining server waits for no body, and
+/// answers every request that it has accepted.
 pub(crate) async fn process_request(
     server: &Server,
     capacity: &TenantCapacity,
@@ -410,7 +410,7 @@ pub(crate) async fn process_request(
     budget_response(capacity, permit, is_read_only, response).await
 }
 
-/// A request whose body is there, with the room that it needs.
+/// A request whose body has arrived, with the permits that it needs.
 struct BufferedRequest {
     request: Request,
     permit: RequestPermit,

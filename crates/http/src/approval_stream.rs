@@ -1,6 +1,6 @@
-//! The approvals of one tenant as they change: the pending ones first, then whatever opens or closes.
+//! Streams the approvals of one tenant: first the pending ones, then every approval that opens or closes.
 //!
-//! What was sent is remembered for a while and no longer: a stream costs the same however many approvals are pending.
+//! A stream remembers what it sent only for a while, so it costs the same however many approvals are pending.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
@@ -21,13 +21,13 @@ use crate::limits::{OpenStream, rate_limited};
 use crate::server::Server;
 use crate::streaming;
 
-/// A change is told within this time, or its stream is over. Older ones were told before.
+/// A change is sent within this time, or the stream ends. So older changes have been sent already.
 const RECENT_MS: u64 = 10 * 60 * 1_000;
-/// Changes that one stream remembers to have told.
+/// Sent changes that one stream remembers.
 const SENT_MAX: usize = 16 * 1_024;
-/// Runs of which one stream remembers how far it has looked.
+/// Runs for which one stream remembers the last seq that it has read.
 const TRACKED_RUNS_MAX: usize = 4 * 1_024;
-/// Approvals that are read at once.
+/// Approvals per read.
 const ROWS_MAX: usize = 8;
 
 pub(crate) fn open(
@@ -35,7 +35,7 @@ pub(crate) fn open(
     caller: &Caller,
 ) -> Result<impl Stream<Item = Result<Event, Infallible>> + Send + use<>, ApiError> {
     let open = server.open_stream(&caller.tenant)?;
-    // Before the list is read: nothing may happen in between.
+    // Subscribe before the list is read, so that no change is missed in between.
     let Some(feed) = server.engine.approval_feed(&caller.tenant) else {
         return Err(rate_limited("approvals of too many tenants are watched"));
     };
@@ -55,7 +55,7 @@ pub(crate) fn open(
         match watcher.next().await {
             Ok(Some(event)) => Some((Ok(event), watcher)),
             Ok(None) => None,
-            // Whoever reconnects starts over.
+            // A client that reconnects starts over.
             Err(error) => {
                 tracing::warn!(code = error.code.as_str(), "a stream of approvals ends early");
                 None
@@ -68,14 +68,14 @@ struct ApprovalWatcher {
     server: Arc<Server>,
     caller: Caller,
     feed: ApprovalFeed,
-    /// What is read next: the pending ones first, and then what has changed in one run after the other.
+    /// What to read next: first the pending approvals, then the changes of one run after the other.
     listing: Option<Listing>,
     ready: VecDeque<SuspensionView>,
     sent: SentApprovals,
-    /// The last event of each run whose changes were seen. A run that is not in here is looked at from its beginning.
+    /// The last seq of each run whose changes were read. A run that is not in here is read from its beginning.
     last_seqs: BTreeMap<RunId, u64>,
     began_at: Timestamp,
-    /// When it was last known that nothing was left unread.
+    /// When nothing was left unread for the last time.
     caught_up_at: Timestamp,
     _open: OpenStream,
 }
@@ -93,7 +93,7 @@ impl Listing {
 }
 
 impl ApprovalWatcher {
-    /// None where the stream is over: the server drains, the key is gone, or more happened than this stream heard of.
+    /// None when the stream is over: the server drains, the key was revoked, or the stream missed changes.
     async fn next(&mut self) -> Result<Option<Event>, ApiError> {
         loop {
             if self.server.is_draining() || self.caller.revoked.is_cancelled() {
@@ -120,7 +120,7 @@ impl ApprovalWatcher {
         }
     }
 
-    /// None where the stream is over.
+    /// None when the stream is over.
     async fn next_change(&mut self) -> Option<ApprovalChange> {
         if let Some(change) = self.feed.next().now_or_never() {
             return change;
@@ -131,12 +131,12 @@ impl ApprovalWatcher {
             () = self.caller.revoked.cancelled() => None,
             change = self.feed.next() => change,
         };
-        // Until now there was nothing to read.
+        // Nothing was left to read until now.
         self.caught_up_at = self.now();
         change
     }
 
-    /// A reader this slow may have missed what is not recent any more. Whoever reconnects starts over.
+    /// A client this slow may have missed changes that are no longer recent. If it reconnects, it starts over.
     fn is_too_slow(&self) -> bool {
         self.now().0.saturating_sub(self.caught_up_at.0) > RECENT_MS
     }
@@ -147,7 +147,7 @@ impl ApprovalWatcher {
 
     async fn read(&mut self, Listing { filter, page }: Listing) -> Result<(), ApiError> {
         let listed = self.server.engine.approvals(&self.caller.tenant, &filter, &page).await?;
-        // What changes between two pages is behind all that the first one shows.
+        // From the first page only: what changes between two pages gets a later seq than anything on the first.
         if let (Some(run), None) = (&filter.run, &page.cursor)
             && let Some(last) = listed.items.iter().map(SuspensionView::changed_seq).max()
             && last > filter.changed_after
@@ -166,7 +166,7 @@ impl ApprovalWatcher {
             if is_change && !has_changed {
                 continue;
             }
-            // Opened and closed before anybody looked: those are two changes.
+            // Opened and closed before this stream read it: the client is sent both changes.
             let is_pending = view.status == ApprovalStatus::Pending;
             if is_change && !is_known && !is_pending && view.created_at >= self.began_at {
                 changes.push(as_opened(&view));
@@ -182,7 +182,7 @@ impl ApprovalWatcher {
     }
 }
 
-/// As it stood before anybody decided.
+/// The approval as it was before the decision.
 fn as_opened(view: &SuspensionView) -> SuspensionView {
     SuspensionView {
         status: ApprovalStatus::Pending,
@@ -197,7 +197,7 @@ fn as_opened(view: &SuspensionView) -> SuspensionView {
     }
 }
 
-/// What was told lately.
+/// The changes that were sent recently.
 #[derive(Default)]
 struct SentApprovals {
     statuses: BTreeMap<SuspensionId, (ApprovalStatus, Timestamp)>,
@@ -208,7 +208,7 @@ impl SentApprovals {
         self.statuses.contains_key(id)
     }
 
-    /// Whether this has changed lately and was not told; from here on it was.
+    /// Records the change as sent. True if it is recent and had not been sent.
     fn record(&mut self, view: &SuspensionView, now: Timestamp) -> bool {
         let changed_at = view.decided_at.unwrap_or(view.created_at);
         let recent_from = Timestamp(now.0.saturating_sub(RECENT_MS));
@@ -221,7 +221,7 @@ impl SentApprovals {
         if self.statuses.len() >= SENT_MAX {
             self.statuses.pop_first();
         }
-        // An answer is told when it is accepted; that the run hears it later changes nothing.
+        // An answer is sent when it is accepted. The status does not change again when the run processes it.
         let before = self.statuses.insert(view.id.clone(), (view.status, changed_at));
         before.is_none_or(|(status, _)| status != view.status)
     }

@@ -1,4 +1,4 @@
-//! Approvals as people see them: with what the tool does, and with what will really run.
+//! Approvals as people see them: with the tool's description, and with the arguments that will really run.
 
 use engine::store::{CommittedEvent, StoreError, StoreFailure, SuspensionView, decoded};
 use machine::event::{Fact, OpenedSuspension};
@@ -12,10 +12,10 @@ use crate::routes::runs::run_refused;
 use crate::server::Server;
 use crate::wire::approval::Approval;
 
-/// Events that are read at once.
+/// Events per read.
 const READ_MAX: usize = 256;
 
-/// What cannot be decoded is left out, and the approval says so.
+/// Leaves out what cannot be decoded, and marks the approval as unreadable.
 pub(crate) async fn build_approval(server: &Server, view: &SuspensionView) -> Result<Approval, ApiError> {
     let Some(opened) = &view.opened else { return Ok(Approval::from_view(view)) };
     match full_approval(server, view, opened).await {
@@ -47,7 +47,7 @@ async fn full_approval(
     Ok(approval.with_display())
 }
 
-/// None where it was deleted since it was listed: the others are still there.
+/// None if the approval was deleted since it was listed, so that the others can still be shown.
 pub(crate) async fn build_approval_if_exists(
     server: &Server,
     view: &SuspensionView,
@@ -59,7 +59,7 @@ pub(crate) async fn build_approval_if_exists(
     }
 }
 
-/// As the configuration describes the tool now, or as it came with the message of the run; empty where it is gone.
+/// The tool's description from the current configuration, or from the run's inline tools; empty if the tool is gone.
 async fn description(
     server: &Server,
     view: &SuspensionView,
@@ -75,20 +75,20 @@ async fn description(
     Ok(brought.map(|tool| tool.description.clone()).unwrap_or_default())
 }
 
-/// The arguments of a call as they stood when it was held, where what holds it does not show them itself: whoever is
-/// asked to try it again has to see what will run.
+/// The arguments of a call at the time it was held, if its suspension does not contain them: an approver who is asked
+/// to retry it has to see what will run.
 async fn arguments_when_held(
     server: &Server,
     view: &SuspensionView,
 ) -> Result<Option<Arguments>, StoreError> {
     let run = server.engine.view(&view.tenant, &view.run).await?;
-    // While the call is remembered it is known where they stand.
+    // While the call is in the control state, the seq of its arguments is known.
     let control = run.as_ref().and_then(|run| run.control.as_ref());
     let known = control.and_then(|control| control.call(&view.call)).map(|call| call.arguments_seq);
     if let Some(seq) = known.filter(|seq| *seq < view.opened_seq) {
         return last_arguments(server, view, seq.saturating_sub(1), seq).await;
     }
-    // Otherwise they stand a little earlier, mostly in the same step.
+    // Otherwise they are a little earlier in the log, usually in the same step.
     let mut until = view.opened_seq;
     while until > 0 {
         let from = until.saturating_sub(READ_MAX as u64);
@@ -100,7 +100,7 @@ async fn arguments_when_held(
     Ok(None)
 }
 
-/// What the call has to run with according to the last event that says so, behind `from` and no later than `until`.
+/// The call's arguments according to the last event that sets them, after `from` and no later than `until`.
 async fn last_arguments(
     server: &Server,
     view: &SuspensionView,
@@ -130,7 +130,7 @@ async fn events_after(
     decoded(server.engine.store().events(&view.tenant, &view.run, after, limit).await?)
 }
 
-/// What a call will run with from this event on, if it says so.
+/// The arguments that this event sets for the call, if any.
 fn arguments_in<'e>(fact: &'e Fact, call: &CallId) -> Option<&'e Arguments> {
     if let Fact::ToolRequested { call_id, arguments, .. } = fact
         && call_id == call
@@ -145,12 +145,12 @@ fn arguments_in<'e>(fact: &'e Fact, call: &CallId) -> Option<&'e Arguments> {
     None
 }
 
-/// What the approver changed the arguments to, if they did. It stands in the log, in the event that approved.
+/// The arguments as the approver edited them, if they did. The approving event in the log contains them.
 async fn edited_arguments(server: &Server, view: &SuspensionView) -> Result<Option<Arguments>, StoreError> {
     if view.kind != SuspensionKind::Approval || view.status != ApprovalStatus::Approved {
         return Ok(None);
     }
-    // No event has it before the run has heard the answer.
+    // No event contains them until the run has processed the answer.
     if view.answered {
         return Ok(view.edited.clone());
     }

@@ -1,4 +1,4 @@
-//! How a request's body is read: strictly, or not at all. A misspelt field must not approve anything.
+//! Parses request bodies: strictly, or not at all. A misspelt field must not approve anything.
 
 mod decision;
 mod message;

@@ -1,4 +1,4 @@
-//! Who reports what became of a call: a tool with the token of its callback, and without a key.
+//! Authenticates tools that report the outcome of a call: with the token of their callback, and without a key.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,20 +17,20 @@ use crate::error::{ApiError, Code};
 use crate::limits::{Limits, TokenBucket, rate_limited};
 use crate::server::Server;
 
-/// Where callbacks are taken in, behind the address of the server. What follows is one part of a path.
+/// The path of callbacks, after the server's address. One more path segment follows it.
 const CALLBACKS_PATH: &str = "/v1/callbacks";
 
-/// What an engine is told where a server under this address takes its callbacks in.
+/// The callback URL to give to an engine if a server at this address receives its callbacks.
 #[must_use]
 pub fn callback_base_url(public_url: &str) -> String {
     format!("{}{CALLBACKS_PATH}", public_url.trim_end_matches('/'))
 }
 
-/// A tool, as its token says. Nothing of this ever comes from a body.
+/// A tool, as its callback token says. None of this ever comes from a body.
 #[derive(Clone)]
 pub(crate) struct CallbackCaller {
     pub(crate) about: ReportedAttempt,
-    /// Where the request is worked on.
+    /// The permit under which the request is processed.
     pub(crate) permit: Arc<RequestPermit>,
 }
 
@@ -42,7 +42,7 @@ impl<S: Sync> FromRequestParts<S> for CallbackCaller {
     }
 }
 
-/// How much the tools of each tenant may still ask. There are as many of these as tenants whose tools ever reported.
+/// Rate limits for the tools of each tenant. There is one bucket for every tenant whose tools ever reported.
 #[derive(Default)]
 pub(crate) struct CallbackRateLimits {
     buckets: Mutex<BTreeMap<Tenant, Arc<TokenBucket>>>,
@@ -55,7 +55,7 @@ impl CallbackRateLimits {
     }
 }
 
-/// A tool may report about the attempt that its token was issued for. A guess has no row of a run looked up.
+/// A tool may report about the attempt that its token was issued for. A guessed token never causes a lookup of a run.
 pub(crate) async fn callback_guard(
     State(server): State<Arc<Server>>,
     request: Request,
@@ -88,7 +88,7 @@ async fn verify_callback(server: &Server, path: &str, headers: &HeaderMap) -> Op
     server.engine.verify_callback(path, token).await
 }
 
-/// The same for a wrong token, and for what was never there.
+/// The same for a wrong token and for a callback that never existed.
 fn invalid_callback_token() -> ApiError {
     ApiError::new(
         Code::Unauthorized,

@@ -1,7 +1,7 @@
-//! Capacity: how many requests are worked on at the same time, and how much of what they bring and get is in memory.
+//! Capacity: how many requests are processed at the same time, and how much memory their bodies and responses use.
 //!
-//! No tenant has more than half of any, so nobody can keep the others out. A place is for work: nobody has one
-//! while their body is on its way, or while they wait for somebody else.
+//! No tenant gets more than half of any pool, so no tenant can lock the others out. A request permit is for work: a
+//! request holds none while its body is still arriving, or while it waits for something outside it, such as a run.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,10 +12,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::limits::Limits;
 
-/// Bodies and responses are counted in so many bytes.
+/// Bodies and responses are counted in units of this many bytes.
 const UNIT_BYTES: usize = 1024;
 
-/// So much for all.
+/// The pools that all tenants share.
 pub(crate) struct Capacity {
     requests: Pool,
     bodies: Pool,
@@ -24,14 +24,14 @@ pub(crate) struct Capacity {
     tenants: BTreeMap<Tenant, TenantCapacity>,
 }
 
-/// What one tenant may have of it.
+/// One tenant's share of the pools.
 #[derive(Clone)]
 pub(crate) struct TenantCapacity {
     requests: TenantPool,
     bodies: TenantPool,
     values: TenantPool,
     responses: TenantPool,
-    /// How many long JSON texts of the tenant are read or written at the same time.
+    /// How many long JSON texts of this tenant are parsed or written at the same time.
     long_json: Arc<Semaphore>,
     permit_timeout: Duration,
 }
@@ -48,7 +48,7 @@ impl Capacity {
         }
     }
 
-    /// The same for all keys of one tenant.
+    /// All keys of one tenant share the same capacity.
     pub(crate) fn for_tenant(&mut self, tenant: &Tenant, limits: &Limits) -> TenantCapacity {
         let new = || TenantCapacity {
             requests: self.requests.tenant_pool(),
@@ -63,28 +63,28 @@ impl Capacity {
 }
 
 impl TenantCapacity {
-    /// Room for a body of so many bytes, for as long as it is kept; none where there is none in time.
+    /// Reserves memory for a body for as long as it is kept. None if there is not enough in time.
     pub(crate) async fn reserve_body(&self, bytes: usize) -> Option<Permit> {
         self.with_timeout(self.bodies.acquire(units(bytes))).await
     }
 
-    /// Room for values of that much memory, while their request is worked on; none where there is none in time. One that
-    /// needs more than the tenant's half takes all of the half.
+    /// Reserves memory for parsed values while their request is processed. None if there is not enough in time. A
+    /// request that needs more than the tenant's half takes the whole half.
     pub(crate) async fn reserve_values(&self, bytes: usize) -> Option<Permit> {
         self.with_timeout(self.values.acquire(units(bytes))).await
     }
 
-    /// Room for an answer of so many bytes, until it is sent; none where there is none in time.
+    /// Reserves memory for a response until it is sent. None if there is not enough in time.
     pub(crate) async fn reserve_response(&self, bytes: usize) -> Option<Permit> {
         self.with_timeout(self.responses.acquire(units(bytes))).await
     }
 
-    /// The tenant's turn to read or write a long JSON text. Waits as long as other requests of the tenant have it.
+    /// The tenant's turn to parse or write a long JSON text. Waits, without a timeout, for the tenant's other requests.
     pub(crate) async fn long_json_turn(&self) -> LongJsonTurn {
         LongJsonTurn { _permit: self.long_json.clone().acquire_owned().await.ok() }
     }
 
-    /// None where no place is free in time.
+    /// None if no permit is free in time.
     pub(crate) async fn acquire_request(&self) -> Option<RequestPermit> {
         let permit = self.with_timeout(self.requests.acquire(1)).await?;
         Some(RequestPermit { capacity: self.clone(), permit: Mutex::new(Some(permit)) })
@@ -95,15 +95,15 @@ impl TenantCapacity {
     }
 }
 
-/// The place of one request.
+/// The permit of one request.
 pub(crate) struct RequestPermit {
     capacity: TenantCapacity,
     permit: Mutex<Option<Permit>>,
 }
 
 impl RequestPermit {
-    /// Waits for somebody else, and lets others work meanwhile. What was waited for is told afterwards, also where no
-    /// place is free again in time.
+    /// Releases the permit while the request waits, so that other requests can work. The result of `waiting` is
+    /// returned even if no permit is free again in time.
     pub(crate) async fn release_while<T>(&self, waiting: impl Future<Output = T>) -> T {
         self.release();
         let result = waiting.await;
@@ -112,7 +112,7 @@ impl RequestPermit {
         result
     }
 
-    /// Room for what is about to be put together, at most so many bytes; none where there is none in time.
+    /// Reserves memory for a response of at most `bytes`, before it is built. None if there is not enough in time.
     pub(crate) async fn reserve_response(&self, bytes: usize) -> Option<Permit> {
         self.capacity.reserve_response(bytes).await
     }
@@ -126,17 +126,17 @@ impl RequestPermit {
     }
 }
 
-/// Held while a long JSON text is read or written. Given back when it is dropped.
+/// Held while a long JSON text is parsed or written. Released on drop.
 pub(crate) struct LongJsonTurn {
     _permit: Option<OwnedSemaphorePermit>,
 }
 
-/// Half of the processors, so that the requests of other tenants find one that is free.
+/// Half of the processors, so that other tenants' requests find a free one.
 fn long_json_max() -> usize {
     std::thread::available_parallelism().map_or(1, |count| (count.get() / 2).max(1))
 }
 
-/// Given back when it is dropped.
+/// Released on drop.
 pub(crate) struct Permit {
     tenant: OwnedSemaphorePermit,
     global: OwnedSemaphorePermit,
@@ -147,7 +147,7 @@ impl Permit {
         self.tenant.num_permits() * UNIT_BYTES
     }
 
-    /// Gives back what so many bytes do not need.
+    /// Releases the part that this many bytes do not need.
     pub(crate) fn shrink_to(&mut self, bytes: usize) {
         for permit in [&mut self.tenant, &mut self.global] {
             drop(permit.split(permit.num_permits().saturating_sub(units(bytes))));
@@ -155,7 +155,7 @@ impl Permit {
     }
 }
 
-/// So many for all, of which each tenant has a half, and not less than one request needs.
+/// A shared pool. Each tenant may use half of it, but always enough for one request.
 struct Pool {
     global: Arc<Semaphore>,
     tenant_max: usize,
@@ -184,7 +184,7 @@ impl Pool {
 }
 
 impl TenantPool {
-    /// First of one's own: whoever has enough already does not stand in line with the others.
+    /// Acquires from the tenant's share first: a tenant that has used up its share does not queue for the shared pool.
     async fn acquire(&self, count: usize) -> Option<Permit> {
         let count = u32::try_from(count.min(self.max)).unwrap_or(u32::MAX);
         let tenant = self.tenant.clone().acquire_many_owned(count).await.ok()?;
@@ -224,7 +224,7 @@ mod tests {
         let seen = permit.release_while(async { other.acquire_request().await.is_some() }).await;
         assert!(seen, "somebody else works meanwhile");
         assert!(other.acquire_request().await.is_none(), "it is taken again");
-        // Somebody else is faster: what was waited for is told all the same.
+        // Another request takes the permit first: the result of `waiting` is returned all the same.
         let mut theirs = None;
         permit.release_while(async { theirs = other.acquire_request().await }).await;
         assert!(theirs.is_some());

@@ -1,4 +1,4 @@
-//! Connections: how many there may be, of one address too, how long somebody may take to say something, and how they end.
+//! Connections: how many there may be in total and per address, how long a client may stall, and how they are closed.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -27,32 +27,32 @@ use tokio_util::sync::CancellationToken;
 
 use crate::limits::Limits;
 
-/// The head of a request may have so many bytes.
+/// Maximum size of a request's head.
 const HEAD_BYTES_MAX: usize = 64 * 1024;
-/// Before a listener that is in trouble (no free file handle) is asked again.
+/// Delay before accepting again after the listener failed (no free file handle).
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
-/// Connections beyond those that there may be, which are told how the server is doing and nothing else. Each has one
+/// Connections above the limit that are still accepted, only for health, readiness and metrics. Each gets one
 /// request and little time.
 const OVERLOAD_CONNECTIONS_MAX: usize = 64;
 
-/// How long a server that was told to stop still takes requests in: those that were sent before their senders could know
-/// are told that it stops, and not cut off.
+/// How long a stopping server still accepts requests. Clients that sent one before they could know get a response that
+/// says that the server is stopping; they are not cut off.
 const LAST_REQUESTS_TIME: Duration = Duration::from_millis(100);
-/// What is read and thrown away of a body that was refused before all of it had arrived. Without this the connection is
-/// reset, and the client may not get to read the answer.
+/// How many bytes are read and discarded of a body that was refused before all of it had arrived. Otherwise the
+/// connection is reset, and the client may not get to read the response.
 const LINGER_BYTES_MAX: usize = 16 * 1024 * 1024;
 const LINGER_TIME: Duration = Duration::from_secs(5);
 
-/// Who answers.
+/// The routers that answer requests.
 #[derive(Clone)]
 pub(crate) struct Routers {
     pub(crate) normal: Router,
-    /// For whoever comes when every place is taken.
+    /// For connections above the limit.
     pub(crate) overloaded: Router,
 }
 
-/// Answers until it is told to stop; then open answers have a moment to end, and the rest is cut off.
+/// Serves connections until `stopped`. Then open responses have a grace period to finish, and the rest is cut off.
 pub(crate) async fn accept_all(
     listener: TcpListener,
     routers: Routers,
@@ -97,7 +97,7 @@ pub(crate) async fn accept_all(
     let _ = tokio::time::timeout(limits.shutdown_grace, all).await;
 }
 
-/// How many are let in, and how many of one address.
+/// Limits how many connections are accepted, in total and per address.
 struct Acceptor {
     permits: Arc<Semaphore>,
     overload_permits: Arc<Semaphore>,
@@ -106,7 +106,7 @@ struct Acceptor {
     refused: Counter,
 }
 
-/// The place of one connection, until it is dropped.
+/// The permit of one connection, released on drop.
 struct ConnectionPermit {
     is_overload: bool,
     _permit: Option<OwnedSemaphorePermit>,
@@ -115,7 +115,7 @@ struct ConnectionPermit {
 
 impl Acceptor {
     async fn accept(&self, listener: &TcpListener) -> (TcpStream, ConnectionPermit) {
-        // Whoever finds no place at all waits in the queue of the listener, which has a limit too.
+        // With no permit of either kind free, new connections wait in the listener's queue, which has a limit too.
         let (mut permit, mut is_overload) = tokio::select! {
             biased;
             permit = self.permits.clone().acquire_owned() => (permit.ok(), false),
@@ -130,7 +130,7 @@ impl Acceptor {
                     continue;
                 }
             };
-            // Places may have become free while nobody came.
+            // A normal permit may have become free while this waited for a connection.
             if is_overload && let Ok(free) = self.permits.clone().try_acquire_owned() {
                 (permit, is_overload) = (Some(free), false);
             }
@@ -150,18 +150,18 @@ impl Acceptor {
     }
 }
 
-/// The open connections of each address.
+/// Number of open connections per address.
 #[derive(Default)]
 struct AddressCounts(Mutex<BTreeMap<IpAddr, usize>>);
 
-/// One connection, until it is dropped.
+/// Counts one connection of an address until it is dropped.
 struct AddressPermit {
     addresses: Arc<AddressCounts>,
     address: IpAddr,
 }
 
 impl AddressCounts {
-    /// None where there are as many as there may be.
+    /// None if the address already has the maximum.
     fn acquire(self: &Arc<Self>, peer: IpAddr, count_max: Option<usize>) -> Option<AddressPermit> {
         let address = address_or_prefix(peer);
         let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -186,7 +186,7 @@ impl Drop for AddressPermit {
     }
 }
 
-/// Whoever has one IPv6 address has the 2^64 around it as well.
+/// Counts IPv6 by /64 prefix: a client with one address usually controls the 2^64 around it.
 fn address_or_prefix(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V4(address) => IpAddr::V4(address),
@@ -201,7 +201,7 @@ async fn handle_connection(
     keep_alive: bool,
     closing: CancellationToken,
 ) {
-    // Events are small and should leave at once.
+    // Events are small and should be sent at once.
     let _ = stream.set_nodelay(true);
     let is_unread = Arc::new(AtomicBool::new(false));
     let stream = StallTimeoutStream::new(stream, limits.stall_timeout, is_unread.clone());
@@ -235,13 +235,13 @@ async fn handle_connection(
     }
 }
 
-/// A stream whose reader has to take something now and then. One who takes nothing for too long is cut off: what is
-/// kept for them is theirs alone, and nobody waits for them.
+/// A stream that cuts off a client which takes nothing for too long. The data buffered for a stalled client is for that
+/// client only, and no other work waits for it.
 struct StallTimeoutStream {
     stream: TcpStream,
     stall_timeout: Duration,
     stall_timer: Option<Pin<Box<Sleep>>>,
-    /// The last answer may have left part of its request unread.
+    /// The last response may have left part of its request unread.
     is_unread: Arc<AtomicBool>,
     is_shut: bool,
     linger_timer: Option<Pin<Box<Sleep>>>,
@@ -261,7 +261,7 @@ impl StallTimeoutStream {
         }
     }
 
-    /// Ready when the client has closed its side too, or when the bounds are reached.
+    /// Ready when the client has closed its side too, or when the limits are reached.
     fn linger(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let mut bytes = [0; 16 * 1024];
         while self.discarded_bytes < LINGER_BYTES_MAX {

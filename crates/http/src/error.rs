@@ -1,4 +1,4 @@
-//! Refusals: a code, what is recorded, that nothing happened, and the next thing to do.
+//! Refusals: a code, what is recorded, that nothing happened, and what to do next.
 
 mod callback_refused;
 mod code;
@@ -58,7 +58,7 @@ impl ApiError {
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let mut response = (self.status(), Json(self.body())).into_response();
-        // For whoever counts refusals.
+        // The middleware counts refusals by code.
         response.extensions_mut().insert(self.code);
         response
     }

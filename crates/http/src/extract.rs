@@ -1,4 +1,4 @@
-//! What a request brings besides who sent it: a name in the path, a query, a body. All of it is somebody's word.
+//! What a request contains besides its sender: an id in the path, a query, a body. None of it can be trusted.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,16 +23,16 @@ use crate::server::Server;
 
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 pub(crate) const IDEMPOTENCY_KEY_BYTES_MAX: usize = 255;
-/// A longer name is nobody's.
+/// A longer name is never valid.
 pub(crate) const NAME_BYTES_MAX: usize = 255;
 /// Without control characters.
 pub(crate) const NAME_PATTERN: &str = r"^[^\u0000-\u001f\u007f-\u009f]*$";
 
-/// A body as it came, with what says how to read it and how to recognise it.
+/// A body as it was received, with what is needed to parse it and to recognise a repeat.
 pub(crate) struct RequestBody {
     pub(crate) method: String,
     pub(crate) path: String,
-    /// Chosen by the client, to recognise a repeat.
+    /// The idempotency key that the client chose.
     pub(crate) key: Option<String>,
     content_type: Option<String>,
     bytes: Bytes,
@@ -40,7 +40,7 @@ pub(crate) struct RequestBody {
     threads: Arc<JsonThreads>,
 }
 
-/// What was found when the body's text was checked.
+/// The result of checking the body's text.
 #[derive(Clone)]
 pub(crate) struct BodyCheck(Arc<Result<Cost, TextFault>>);
 
@@ -50,8 +50,8 @@ impl BodyCheck {
         Self(Arc::new(threads.run(bytes.len(), move || body::check_text(&text)).await))
     }
 
-    /// Memory that is needed to read it and to keep what it says while the request is worked on. None where that is
-    /// little, and where the body is refused.
+    /// Memory needed to parse the body and to keep its values while the request is processed. None if that is little,
+    /// or if the body is refused.
     pub(crate) fn memory_bytes(&self) -> Option<usize> {
         let cost = self.0.as_ref().as_ref().ok()?;
         let bytes = COPIES * cost.memory_bytes;
@@ -59,9 +59,9 @@ impl BodyCheck {
     }
 }
 
-/// Of a value that a body brings, at the same time: as it was read, and as it is handed on.
+/// Copies of a body's value that exist at the same time: as it was parsed, and as it is handed on.
 const COPIES: usize = 2;
-/// Smaller values are bounded by the number of requests.
+/// The memory of smaller values is bounded by the number of requests.
 const SMALL_BYTES_MAX: usize = 256 * 1024;
 impl FromRequest<Arc<Server>> for RequestBody {
     type Rejection = ApiError;
@@ -82,7 +82,7 @@ impl FromRequest<Arc<Server>> for RequestBody {
         let method = request.method().as_str().to_owned();
         let path = request.uri().path().to_owned();
         let checked = request.extensions().get::<BodyCheck>().cloned();
-        // All of it is there: whoever let the request in has waited for it.
+        // The body is complete: `process_request` has waited for it.
         let bytes = Bytes::from_request(request, server)
             .await
             .map_err(|_| unreadable_body("the body cannot be read"))?;
@@ -95,13 +95,13 @@ impl FromRequest<Arc<Server>> for RequestBody {
     }
 }
 
-/// How much room the body of a request needs, as far as its head says so.
+/// How much memory the body of a request needs, as far as its head says so.
 pub(crate) fn body_size_hint(request: &Request, bytes_max: usize) -> usize {
     let declared = request.body().size_hint().upper().and_then(|bytes| usize::try_from(bytes).ok());
     declared.map_or(bytes_max, |bytes| bytes.min(bytes_max))
 }
 
-/// The same request once its whole body is there. Where a body means nothing it is not waited for.
+/// The same request with its whole body read. Only a POST has a body that matters; for others it is not waited for.
 pub(crate) async fn read_body(
     request: Request,
     limits: &Limits,
@@ -114,7 +114,7 @@ pub(crate) async fn read_body(
     let (parts, body) = request.into_parts();
     match tokio::time::timeout(limits.body_timeout, collect_body(body, limits.body_bytes_max)).await {
         Ok(Ok(bytes)) => {
-            // Not while the body arrives: a slow sender must not keep the tenant's other requests waiting.
+            // Not while the body is arriving: a slow client must not keep the tenant's other requests waiting.
             let turn = if bytes.len() > LONG_BYTES { Some(share.long_json_turn().await) } else { None };
             let checked = BodyCheck::run(&bytes, threads).await;
             drop(turn);
@@ -127,7 +127,7 @@ pub(crate) async fn read_body(
     }
 }
 
-/// All bytes of a body, each in memory once: what arrived is not kept in pieces until the last one is there.
+/// All bytes of a body, each in memory once: the chunks are not kept until the last one has arrived.
 async fn collect_body(body: Body, bytes_max: usize) -> Result<Bytes, ApiError> {
     let expected = body.size_hint().exact().and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(0);
     let mut bytes = Vec::with_capacity(expected.min(bytes_max));
@@ -151,7 +151,7 @@ impl RequestBody {
         self.read(false).await
     }
 
-    /// Where nothing at all means `{}`.
+    /// Like `parse`, but an empty body means `{}`.
     pub(crate) async fn parse_or_empty<T: DeserializeOwned + Send + 'static>(&self) -> Result<T, ApiError> {
         self.read(true).await
     }
@@ -164,7 +164,7 @@ impl RequestBody {
         self.threads.run(self.bytes.len(), read).await
     }
 
-    /// The same for the same JSON, however it was written. Read it strictly first.
+    /// The same for the same JSON, however it is formatted. Parse it strictly first.
     pub(crate) async fn digest(&self) -> Digest {
         let bytes = self.bytes.clone();
         let digest = move || {
@@ -198,7 +198,7 @@ fn bad_header(name: &HeaderName) -> ApiError {
     ApiError::new(Code::BadRequest, format!("`{name}` must be there once, in plain text; nothing was done"))
 }
 
-/// Names from a path. What cannot be a name of ours is answered like a name that nobody has.
+/// Extractors for ids in a path. An id that cannot be valid is answered like an id that does not exist.
 macro_rules! path_extractors {
     ($($path:ident($id:ty) = $absent:ident;)*) => {$(
         pub(crate) struct $path(pub(crate) $id);
@@ -228,14 +228,13 @@ fn is_valid_name(name: &str) -> bool {
     !name.is_empty() && name.len() <= NAME_BYTES_MAX && !name.chars().any(char::is_control)
 }
 
-/// The query of a request: each name at most once, and none that means nothing here. A misspelt filter must not
-/// list everything.
+/// The query of a request: each name at most once, and no unknown names. A misspelt filter must not list everything.
 pub(crate) struct QueryParams {
     fields: BTreeMap<String, String>,
 }
 
 impl QueryParams {
-    /// `known` are the names that mean something here.
+    /// `known` are the names that this route accepts.
     pub(crate) fn parse(parts: &Parts, known: &[&str]) -> Result<Self, ApiError> {
         let Ok(Query(pairs)) = Query::<Vec<(String, String)>>::try_from_uri(&parts.uri) else {
             return Err(bad_query("the query", "cannot be read"));
@@ -259,7 +258,7 @@ impl QueryParams {
         self.fields.get(name).map(String::as_str)
     }
 
-    /// A word out of a list; the error names the list.
+    /// One value out of a fixed list; the error names the list.
     pub(crate) fn parse_value<T: std::str::FromStr<Err = String>>(
         &self,
         name: &str,

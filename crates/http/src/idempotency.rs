@@ -1,8 +1,8 @@
-//! Repeats: whoever did not get an answer sends the same request again, and gets the same answer.
+//! Idempotency: a client that got no response sends the same request again, and gets the same response.
 //!
-//! An answer is kept with its run under the key that the client chose. Should the process die between a decision and
-//! the keeping of its answer, the run itself still knows: the id of the decision is derived from the same key. What has
-//! no id of its own, an interrupt, is noted before it is done.
+//! A response is stored with its run, under the key that the client chose. If the process dies between a decision and
+//! storing its response, the run itself still recognises the repeat: the decision's id is derived from the same key. An
+//! interrupt has no id of its own, so it is marked as started before it is carried out.
 
 use axum::Json;
 use axum::body::Body;
@@ -17,7 +17,7 @@ use crate::body::DERIVED_ID_PREFIX;
 use crate::error::{ApiError, Code};
 use crate::extract::RequestBody;
 
-/// One request about a run that may come again. Without a key every request is new.
+/// A request about a run that the client may repeat. Without a key, every request is new.
 pub(crate) struct IdempotentRequest<'a> {
     store: &'a dyn Store,
     caller: &'a Caller,
@@ -25,13 +25,13 @@ pub(crate) struct IdempotentRequest<'a> {
     key: Option<(String, Digest)>,
 }
 
-/// Under which a repeat is recognised: whoever asks, what they ask, and the key that they chose.
+/// The scope in which a repeat is recognised: the caller, the request's method and path, and the key.
 pub(crate) fn idempotency_scope(caller: &Caller, received: &RequestBody) -> Option<String> {
     let key = received.key.as_deref()?;
     let parts = [caller.principal.as_str(), &received.method, &received.path, key];
     let mut text = Vec::new();
     for part in parts {
-        // The length in front keeps ("ab", "c") and ("a", "bc") apart.
+        // The length prefix keeps ("ab", "c") and ("a", "bc") apart.
         text.extend_from_slice(&(part.len() as u64).to_be_bytes());
         text.extend_from_slice(part.as_bytes());
     }
@@ -52,7 +52,7 @@ impl<'a> IdempotentRequest<'a> {
         Self { store, caller, run: run.clone(), key }
     }
 
-    /// The answer that was given, if it was; an error if the key came with another body.
+    /// The response that was stored for this request, if any; an error if the key was used with another body.
     pub(crate) async fn stored_response(&self) -> Result<Option<Response>, ApiError> {
         let Some((scope, body)) = &self.key else { return Ok(None) };
         match self.store.stored_response(&self.caller.tenant, &self.run, scope).await? {
@@ -62,13 +62,13 @@ impl<'a> IdempotentRequest<'a> {
         }
     }
 
-    /// The id of the decision in this request; `ordinal` tells several in one request apart.
+    /// The id of the decision in this request; `ordinal` distinguishes several in one request.
     pub(crate) fn decision_id(&self, ordinal: usize) -> Option<DecisionId> {
         let (scope, _) = self.key.as_ref()?;
         Some(DecisionId::from(format!("{DERIVED_ID_PREFIX}{scope}_{ordinal}")))
     }
 
-    /// Notes that this request is about to be carried out.
+    /// Records that this request is about to be carried out.
     pub(crate) async fn mark_started(&self) {
         let Some((scope, body)) = &self.key else { return };
         let note =
@@ -80,13 +80,13 @@ impl<'a> IdempotentRequest<'a> {
         }
     }
 
-    /// It was about to be carried out before, and no answer was kept.
+    /// Whether this request was started before. Asked only after `stored_response` found no response.
     pub(crate) async fn was_started(&self) -> Result<bool, ApiError> {
         let Some((scope, _)) = &self.key else { return Ok(false) };
         Ok(self.store.stored_response(&self.caller.tenant, &self.run, &started_scope(scope)).await?.is_some())
     }
 
-    /// Keeps a good answer and gives it. Whoever was faster with the same request has given the same.
+    /// Stores a successful response and returns it. If a concurrent repeat stored one first, returns that one.
     pub(crate) async fn store_and_respond(
         self,
         status: StatusCode,
@@ -104,7 +104,7 @@ impl<'a> IdempotentRequest<'a> {
         match self.store.store_response(&self.caller.tenant, &self.run, &scope, given.clone()).await {
             Ok(kept) if kept.body == body => Ok(to_response(kept)),
             Ok(_) => Err(key_conflict()),
-            // It was done all the same, and a repeat is recognised by the run.
+            // The request was carried out all the same, and the run recognises a repeat.
             Err(refused) => {
                 tracing::warn!(%refused, "an answer is not kept");
                 Ok(to_response(given))
@@ -113,7 +113,7 @@ impl<'a> IdempotentRequest<'a> {
     }
 }
 
-/// Where it is noted that a request is carried out.
+/// The scope that records that a request was started.
 fn started_scope(scope: &str) -> String {
     format!("{scope}_begun")
 }

@@ -1,7 +1,7 @@
-//! Threads that read long JSON texts, so that other requests do not wait for it.
+//! Threads that process long JSON texts, so that other requests do not wait.
 //!
-//! They are few and always the same. The C allocator keeps freed memory for the thread that asked for it: a large value
-//! that is built on another thread each time would leave its memory behind with every one of them.
+//! They are few and always the same. The C allocator keeps freed memory for the thread that allocated it: if each large
+//! value were built on another thread, every one of these threads would keep that much memory.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -10,22 +10,22 @@ use std::thread;
 
 use tokio::sync::oneshot;
 
-/// Large values are bounded by their memory as well, which seldom leaves room for more of them at the same time.
+/// Large values are limited by their memory as well, which seldom leaves room for more of them at the same time.
 const THREAD_COUNT: usize = 2;
-/// A shorter text is read where its request is worked on.
+/// A shorter text is processed on the thread of its request.
 pub(crate) const LONG_BYTES: usize = 64 * 1024;
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// They start with the first long text, and end when this is dropped.
+/// The threads start with the first long text, and end when this is dropped.
 #[derive(Default)]
 pub(crate) struct JsonThreads {
-    /// None where no thread could be started.
+    /// None if no thread could be started.
     jobs: OnceLock<Option<Sender<Job>>>,
 }
 
 impl JsonThreads {
-    /// Does work on a text of this length. A panic of the work is passed on to the caller.
+    /// Runs `work` on a text of this length. If it panics, the panic is passed on to the caller.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         text_bytes: usize,
@@ -37,17 +37,17 @@ impl JsonThreads {
         let Some(jobs) = self.jobs.get_or_init(start) else { return work() };
         let (done, result) = oneshot::channel();
         let job: Job = Box::new(move || {
-            // The caller may have gone away.
+            // The caller may be gone.
             drop(done.send(catch_unwind(AssertUnwindSafe(work))));
         });
         if let Err(unsent) = jobs.send(job) {
-            // Not reached: the threads end only after the sender is dropped.
+            // Unreachable: the threads end only after the sender is dropped.
             (unsent.0)();
         }
         match result.await {
             Ok(Ok(done)) => done,
             Ok(Err(panic)) => resume_unwind(panic),
-            // Not reached: a job that was sent is always done.
+            // Unreachable: a job that was sent always runs.
             Err(_) => std::future::pending().await,
         }
     }
@@ -69,7 +69,7 @@ fn start() -> Option<Sender<Job>> {
 }
 
 fn run_jobs(jobs: &Mutex<Receiver<Job>>) {
-    // The lock is held while a job is waited for, and not while it is done.
+    // The lock is held while waiting for a job, and not while the job runs.
     let next = || jobs.lock().unwrap_or_else(PoisonError::into_inner).recv();
     while let Ok(job) = next() {
         job();

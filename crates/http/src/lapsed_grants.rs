@@ -1,11 +1,11 @@
-//! Grants whose giver may not approve any more: they are revoked, so that a later key of the same name does not revive them.
+//! Revokes grants whose giver may no longer approve, so that a later key of the same name does not revive them.
 
 use engine::store::{GrantFilter, Page, StoreError, Tenant};
 
 use crate::routes::grants::agent_of;
 use crate::server::Server;
 
-/// Revokes them in every tenant that has a key. The number of grants that were revoked.
+/// Revokes them in every tenant that has a key. Returns the number of grants that were revoked.
 pub(crate) async fn revoke_lapsed(server: &Server) -> Result<u64, StoreError> {
     let mut revoked = 0;
     for tenant in server.approvers.tenants() {
@@ -26,7 +26,7 @@ async fn revoke_lapsed_of(server: &Server, tenant: &Tenant) -> Result<u64, Store
             }
             match store.revoke_grant(tenant, &view.grant.id).await {
                 Ok(()) => revoked += 1,
-                // A request, or another node, was faster.
+                // A request, or another node, revoked it first.
                 Err(StoreError::NotFound) => {}
                 Err(refused) => return Err(refused),
             }

@@ -1,15 +1,16 @@
-//! Everything a client speaks: how our things look in JSON, how a request is read, and how it is refused.
+//! The HTTP API: how domain types look in JSON, how a request is parsed, and how it is refused.
 //!
-//! [`wire`] is what goes out, one type for each shape of the contract; [`body`] is what comes in, read strictly;
+//! [`wire`] is the output, one type for each shape of the contract; [`body`] is the input, parsed strictly;
 //! [`error`] is every refusal, with a code that has a page in `docs/errors/`. None of these three waits for
 //! anything, looks anything up, or reads a clock.
 //!
-//! [`Server`] is what answers. A request comes through a `middleware` that every answer has, a guard that decides who asks and
-//! whether they may (`access`; of a tool that reports, `callback_auth`), and reaches one of the `routes`, which read strictly,
-//! ask the engine or its store, and show what came of it. Nothing is unbounded: see [`Limits`].
+//! [`Server`] answers requests. A request passes the `middleware` around every response, then a guard that identifies
+//! the caller and checks its permissions (`access`; for tools that report, `callback_auth`), and reaches one of the
+//! `routes`. A route parses strictly, asks the engine or its store, and returns the result. Nothing is unbounded: see
+//! [`Limits`].
 //!
-//! Types of the wire are not types of the domain: a wire type is built from one with `new` or `from_…`, and a request becomes one
-//! with `into_…`. Nothing here decides what happens; it says what was decided, or asks.
+//! Wire types are not domain types: a wire type is built from a domain type with `new` or `from_…`, and a request
+//! becomes a domain type with `into_…`. This crate decides nothing; it reports what was decided, or asks the engine.
 
 mod access;
 mod approval_stream;

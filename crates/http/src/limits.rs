@@ -1,4 +1,4 @@
-//! Everything that one server takes on has a limit: requests, streams, bytes, and the time that somebody may take.
+//! Everything that a server accepts has a limit: requests, streams, bytes, and the time that a client may take.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,47 +9,47 @@ use engine::store::Tenant;
 
 use crate::error::{ApiError, Code};
 
-/// How much a server takes on. The defaults are generous for people and programs that behave.
+/// Limits of one server. The defaults are generous for well-behaved clients.
 #[derive(Clone, Debug)]
 pub struct Limits {
     pub connections_max: usize,
-    /// Of one address; of a network of 64 bits with IPv6. None: no bound, for a server behind a proxy, which all
-    /// connections come from.
+    /// Per address; per /64 prefix with IPv6. None: no limit, for a server behind a proxy, from which all connections
+    /// come.
     pub connections_per_address_max: Option<usize>,
-    /// Requests that are worked on at the same time, of one tenant half as many. A stream counts only until it has
-    /// begun, and nobody counts while their body is on its way or while they wait for a run.
+    /// Requests that are processed at the same time; half as many per tenant. A stream counts only until it has begun.
+    /// A request does not count while its body is arriving or while it waits for a run.
     pub requests_max: usize,
-    /// How long one more may wait for its turn.
+    /// How long a request may wait for a permit when a limit is reached.
     pub permit_timeout: Duration,
     pub streams_per_tenant_max: usize,
     pub body_bytes_max: usize,
-    /// Of all bodies that are there or on their way, of one tenant half as much.
+    /// All bodies that have arrived or are arriving, together; half as much per tenant.
     pub bodies_bytes_max: usize,
-    /// Memory of all values that are built from bodies with many of them, of one tenant half as much. A short text can
-    /// need a hundred times its length.
+    /// Memory for the values parsed from bodies that contain many of them, together; half as much per tenant. A short
+    /// text can need a hundred times its length.
     pub values_bytes_max: usize,
-    /// What is shown of one run at once, where it is not shown in pages.
+    /// The largest response that shows a whole run without pages.
     pub whole_run_bytes_max: usize,
-    /// Of all large answers that are put together or not taken yet, of one tenant half as much; in any case as much as
-    /// one whole run.
+    /// All large responses that are being built or that clients have not read yet, together; half as much per tenant.
+    /// At least as much as one whole run.
     pub responses_bytes_max: usize,
-    /// Until the head of a request has arrived.
+    /// How long the head of a request may take to arrive.
     pub head_timeout: Duration,
-    /// Until its body has arrived.
+    /// How long the body of a request may take to arrive.
     pub body_timeout: Duration,
-    /// How long a client may take nothing of what is sent to it before it is cut off.
+    /// How long a client may read nothing of what is sent to it before it is cut off.
     pub stall_timeout: Duration,
-    /// Requests of one key: so many at once, and then so many in a second.
+    /// Requests per key: this many in a burst, and then `requests_per_second_max`.
     pub burst_max: u32,
     pub requests_per_second_max: u32,
-    /// Between two signs of life on a stream.
+    /// Time between two keep-alive comments on a stream.
     pub keep_alive_interval: Duration,
-    /// How long an answer waits for the commit that holds a call again because its tool has changed, and for the one that
-    /// holds the call about which a tool reports.
+    /// How long a decision waits for the commit that holds its call again because the tool has changed, and how long a
+    /// callback waits for the commit that holds its call.
     pub decision_timeout: Duration,
-    /// How old a count of the runs may be that the numbers show.
+    /// Maximum age of the run counts in the metrics.
     pub run_counts_age_max: Duration,
-    /// How long open answers may go on after the server was told to stop.
+    /// How long open responses may continue after the server was asked to stop.
     pub shutdown_grace: Duration,
 }
 
@@ -79,8 +79,8 @@ impl Default for Limits {
     }
 }
 
-/// What one key may still ask for: a bucket that fills again at an even pace. It is one number, the time at which the
-/// bucket would be full, so that two requests at once cannot both take the last drop.
+/// The rate limit of one key: a token bucket that refills at an even pace. Its state is one number, the time at which
+/// the bucket would be full, so that two concurrent requests cannot both take the last token.
 pub(crate) struct TokenBucket {
     started_at: Instant,
     full_at_ns: AtomicU64,
@@ -99,7 +99,7 @@ impl TokenBucket {
         }
     }
 
-    /// Takes one; false if there is none at this moment.
+    /// Takes one token; false if there is none right now.
     pub(crate) fn try_take(&self) -> bool {
         self.try_take_at(u64::try_from(self.started_at.elapsed().as_nanos()).unwrap_or(u64::MAX))
     }
@@ -113,10 +113,10 @@ impl TokenBucket {
     }
 }
 
-/// When somebody who came at a bad time may come again.
+/// When a client that was refused may retry.
 pub(crate) const RETRY_SECONDS: u64 = 1;
 
-/// Too much at once. Nothing was done, and the same request may be sent again.
+/// The refusal when a limit is reached. Nothing was done, and the client may send the same request again.
 pub(crate) fn rate_limited(what: &str) -> ApiError {
     ApiError::new(
         Code::RateLimited,
@@ -125,13 +125,13 @@ pub(crate) fn rate_limited(what: &str) -> ApiError {
     .with("retry_after_seconds", RETRY_SECONDS)
 }
 
-/// The open streams of each tenant. One tenant's streams take no place from another's.
+/// Counts the open streams per tenant. One tenant's streams do not count against another's limit.
 #[derive(Default)]
 pub(crate) struct Streams {
     open: Mutex<BTreeMap<Tenant, usize>>,
 }
 
-/// One open stream, until it is dropped.
+/// Counts as one open stream until it is dropped.
 pub(crate) struct OpenStream {
     streams: Arc<Streams>,
     tenant: Tenant,

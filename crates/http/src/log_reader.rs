@@ -1,7 +1,7 @@
-//! Reads the log of a run so that its messages can be told, and stops where nobody wants more.
+//! Reads the log of a run as envelopes, and stops when the caller has enough.
 //!
-//! The log has every text once: the result of a call stands in the event that settled it, and the message that brings
-//! it to the model only refers to that. So the telling begins a little earlier than what is asked for.
+//! The log stores every text once: the result of a call is in the event that settled it, and the message that gives
+//! it to the model only refers to that event. So reading starts a little before the first event that is asked for.
 
 use std::ops::ControlFlow;
 
@@ -13,10 +13,10 @@ use machine::policy::Continuation;
 use crate::wire::event::Envelope;
 use crate::wire::hydrate::EventHydrator;
 
-/// Events that are read at once.
+/// Events per read.
 const READ_MAX: usize = 256;
 
-/// Every envelope behind `after` in order, until `visit` has enough.
+/// Passes every envelope after `after` to `visit`, in order, until `visit` breaks.
 pub(crate) async fn read_envelopes(
     store: &dyn Store,
     tenant: &Tenant,
@@ -46,7 +46,7 @@ pub(crate) async fn read_envelopes(
     }
 }
 
-/// What is told of this event, with what has to be read again for it.
+/// The envelopes for this event. Reads the event that the hydrator is missing, if any.
 pub(crate) async fn hydrate(
     store: &dyn Store,
     tenant: &Tenant,
@@ -61,8 +61,8 @@ pub(crate) async fn hydrate(
     Ok(hydrator.hydrate(committed))
 }
 
-/// The event behind which a telling has to begin so that everything behind `after` can be told: the beginning of the
-/// step that was open then. Under `eager` a call may settle many steps later, and the whole log is heard.
+/// The seq after which reading has to start so that every event after `after` can be hydrated: the start of the step
+/// that was open then. Under `eager` a call may settle many steps later, so the whole log is read.
 pub(crate) async fn replay_start(
     store: &dyn Store,
     tenant: &Tenant,
@@ -84,7 +84,7 @@ pub(crate) async fn replay_start(
     Ok(0)
 }
 
-/// Where the last step begins that begins behind `from` and no later than `until`.
+/// The seq at which the last step starts that starts after `from` and no later than `until`.
 async fn last_step_between(
     store: &dyn Store,
     tenant: &Tenant,

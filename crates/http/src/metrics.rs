@@ -1,4 +1,4 @@
-//! How the server is doing, in numbers that a monitoring system reads. Each has a line in `docs/operations.md`.
+//! Metrics of the server, for a monitoring system. Each has a line in `docs/operations.md`.
 
 mod collector;
 
@@ -96,7 +96,7 @@ impl Metrics {
         code: Option<Code>,
         elapsed: Duration,
     ) {
-        // A method that nobody knows must not make up a series of its own.
+        // An unknown method must not create a series of its own.
         let method = if matches!(method, "GET" | "POST" | "DELETE" | "HEAD") { method } else { "other" };
         let route = ("route", route.to_owned());
         let labels =
@@ -115,7 +115,7 @@ impl Metrics {
         }
     }
 
-    /// What runs there are is counted again where the last count is older than this.
+    /// Counts the runs again if the last count is older than `run_counts_age_max`.
     pub(crate) async fn render(
         &self,
         engine: &Engine,

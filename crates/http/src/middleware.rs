@@ -1,4 +1,4 @@
-//! What every answer has, whatever it says: an id, headers that keep browsers careful, a line in the log, a number.
+//! What every response gets, whatever it contains: an id, security headers, a log line, and metrics.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::server::Server;
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const REQUEST_ID_BYTES_MAX: usize = 128;
 
-/// Answers are data for programs: no browser is to guess, embed, keep or pass them on.
+/// Responses are data for programs: no browser may guess their type, embed them, cache them or pass them on.
 const SECURITY_HEADERS: [(HeaderName, &str); 6] = [
     (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
     (header::X_FRAME_OPTIONS, "DENY"),
@@ -39,7 +39,7 @@ pub(crate) async fn finish_response(
     let method = request.method().clone();
     let route = request.extensions().get::<MatchedPath>().cloned();
     let route = route.as_ref().map_or("none", MatchedPath::as_str);
-    // A panic is a mistake of ours in one request. The others go on.
+    // A panic is a bug in one request. The other requests continue.
     let mut response = match AssertUnwindSafe(next.run(request)).catch_unwind().await {
         Ok(response) => response,
         Err(_) => {
@@ -80,7 +80,7 @@ pub(crate) async fn finish_response(
     response
 }
 
-/// The client's own, if it can be written into a log as it is.
+/// The client's own request id, if it can be written into a log as it is.
 fn request_id(headers: &HeaderMap) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b':' | b'-');
     let theirs = headers

@@ -1,4 +1,4 @@
-//! Hosts and origins: which are on this machine, and which are the same.
+//! Hosts and origins: which of them are on this machine, and which are equal.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -16,7 +16,7 @@ pub(crate) fn is_loopback(host: &str) -> bool {
         || bare.parse::<Ipv6Addr>().is_ok_and(|address| address.is_loopback())
 }
 
-/// Scheme, host and port of an origin or of a URL, in the one way to write them.
+/// Scheme, host and port of an origin or of a URL, in normal form.
 pub(crate) fn origin_parts(url: &str) -> Option<(String, String, u16)> {
     let uri: Uri = url.parse().ok()?;
     // No browser sends a user or a password in an origin.

@@ -1,4 +1,4 @@
-//! A page of a list is filled a few rows at a time, until it has what was asked for or enough bytes.
+//! Fills one page of a list, a few rows at a time, until it has the requested number of rows or enough bytes.
 
 use std::io::{self, Write};
 use std::ops::ControlFlow;
@@ -6,17 +6,17 @@ use std::ops::ControlFlow;
 use engine::store::Page;
 use serde::Serialize;
 
-/// A page ends with the item that brings it to so many bytes, however many were asked for.
+/// A page ends with the item that reaches this many bytes, however many items were requested.
 pub(crate) const PAGE_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// Rows that are read for one page although the caller is not shown them. Behind them a page has fewer rows than were
-/// asked for, and a cursor.
+/// Rows that are read for one page although the caller may not see them. After that many, a page has fewer rows than
+/// requested, and a cursor.
 const HIDDEN_MAX: usize = 2_000;
 
-/// One page on its way.
+/// One page that is being filled.
 pub(crate) struct PageBuilder {
     cursor: Option<String>,
-    /// Rows that are still asked for.
+    /// Rows that are still wanted.
     remaining: usize,
     rows_max: usize,
     bytes: usize,
@@ -24,7 +24,7 @@ pub(crate) struct PageBuilder {
 }
 
 impl PageBuilder {
-    /// `rows_max` are read at once: that many may be in memory although the page has no room for them.
+    /// Reads `rows_max` rows at a time: that many may be in memory even if the page has no room for them.
     pub(crate) fn new(page: Page, rows_max: usize) -> Self {
         Self { cursor: page.cursor, remaining: page.limit, rows_max, bytes: 0, hidden: 0 }
     }
@@ -38,7 +38,7 @@ impl PageBuilder {
         self.bytes += json_bytes(item);
     }
 
-    /// A row that the caller is not shown leaves room for another one, as long as the request has not read too many.
+    /// A row that the caller may not see makes room for another one, unless the request has read too many of them.
     pub(crate) fn skip_hidden(&mut self) {
         if self.hidden < HIDDEN_MAX {
             self.hidden += 1;
@@ -50,7 +50,7 @@ impl PageBuilder {
         self.bytes >= PAGE_BYTES_MAX
     }
 
-    /// So many rows are dealt with, and `next` leads behind them. Breaks with where the next page begins.
+    /// Records that `read` rows are done; `next` is the cursor after them. Breaks with the cursor of the next page.
     pub(crate) fn advance(&mut self, read: usize, next: Option<String>) -> ControlFlow<Option<String>> {
         self.remaining = self.remaining.saturating_sub(read);
         if next.is_none() || self.remaining == 0 || self.is_full() {
@@ -61,7 +61,7 @@ impl PageBuilder {
     }
 }
 
-/// How long something is once it is written down.
+/// The length of the item as JSON.
 pub(crate) fn json_bytes(item: &impl Serialize) -> usize {
     struct ByteCounter(usize);
 
@@ -77,7 +77,7 @@ pub(crate) fn json_bytes(item: &impl Serialize) -> usize {
     }
 
     let mut count = ByteCounter(0);
-    // What cannot be written down fails where the page is.
+    // An item that cannot be serialized fails later, together with its page.
     let _ = serde_json::to_writer(&mut count, item);
     count.0
 }

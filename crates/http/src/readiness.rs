@@ -1,4 +1,4 @@
-//! Whether the store answers. Anybody may ask, so the store is asked now and then and not each time.
+//! Whether the store answers. Any client may ask, so the result is cached and the store is not asked each time.
 
 use std::time::Duration;
 
@@ -6,14 +6,14 @@ use engine::store::{Store, StoreError};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-/// An answer counts for so long.
+/// How long a result is reused.
 const CACHE_TIME: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
 pub(crate) struct Readiness(Mutex<Option<(Instant, Result<(), StoreError>)>>);
 
 impl Readiness {
-    /// Whoever asks meanwhile waits for the same answer.
+    /// Concurrent callers wait for the same result.
     pub(crate) async fn check(&self, store: &dyn Store) -> Result<(), StoreError> {
         let mut known = self.0.lock().await;
         if let Some((at, answer)) = &*known

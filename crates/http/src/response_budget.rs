@@ -1,7 +1,7 @@
-//! Answers on their way: what a client has not taken yet is counted until it has, or is cut off.
+//! Responses in flight: their bytes are counted until the client has read them, or is cut off.
 //!
-//! A large answer costs memory until its last byte is out, however slow its reader is. So its room belongs to its bytes:
-//! it is given back when they are.
+//! A large response uses memory until its last byte is sent, however slow its reader is. So the permit belongs to the
+//! bytes, and is released together with them.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -12,10 +12,10 @@ use crate::capacity::{Permit, RequestPermit, TenantCapacity};
 use crate::error::{ApiError, Code};
 use crate::limits::RETRY_SECONDS;
 
-/// Smaller ones are bounded by the number of connections: each has one at a time.
+/// Smaller responses are bounded by the number of connections: each has one at a time.
 const SMALL_BYTES_MAX: u64 = 64 * 1024;
 
-/// The bytes of one answer with what they hold.
+/// The bytes of one response, with the permit that they hold.
 struct BudgetedBytes {
     bytes: Bytes,
     _permit: ResponsePermit,
@@ -25,7 +25,7 @@ enum ResponsePermit {
     Memory {
         _permit: Permit,
     },
-    /// What was done has to be told: without room the request keeps the place that it was worked on in.
+    /// The outcome of a change has to be sent. If no memory is free, the response keeps its request's permit.
     Request {
         _permit: Arc<RequestPermit>,
     },
@@ -37,12 +37,12 @@ impl AsRef<[u8]> for BudgetedBytes {
     }
 }
 
-/// Room that an answer took before it was put together.
+/// Memory that was reserved for a response before it was built.
 #[derive(Clone)]
 struct Reservation(Arc<Mutex<Option<Permit>>>);
 
-/// The answer keeps the room that it was put together in: it does not stand in line for it again, behind those who have
-/// not begun.
+/// The response keeps the reservation that it was built with, so it does not queue again after requests that have not
+/// begun.
 pub(crate) fn with_reservation(mut response: Response, permit: Option<Permit>) -> Response {
     if permit.is_some() {
         response.extensions_mut().insert(Reservation(Arc::new(Mutex::new(permit))));
@@ -50,8 +50,8 @@ pub(crate) fn with_reservation(mut response: Response, permit: Option<Permit>) -
     response
 }
 
-/// The request is worked on no longer. Its answer, where it is a large one, takes room until it is sent: one that only
-/// shows something and finds none in time is not sent. What is streamed is counted as a stream.
+/// The request is no longer processed. If its response is large, it holds memory until it is sent. A read that gets no
+/// memory in time is refused instead. A streamed response counts as a stream.
 pub(crate) async fn budget_response(
     capacity: &TenantCapacity,
     request_permit: Arc<RequestPermit>,
@@ -93,7 +93,7 @@ pub(crate) async fn budget_response(
     Ok(Response::from_parts(parts, Body::from(Bytes::from_owner(BudgetedBytes { bytes, _permit: permit }))))
 }
 
-/// Nothing was changed, and the same request may be sent again.
+/// The refusal when no memory is free. Nothing was changed, and the client may send the same request again.
 pub(crate) fn over_budget() -> ApiError {
     ApiError::new(
         Code::RateLimited,
@@ -117,7 +117,7 @@ mod tests {
 
     const LARGE: usize = 100 * 1024;
 
-    /// Room for one large answer, and one place.
+    /// Memory for one large response, and one request permit.
     fn capacity() -> TenantCapacity {
         let limits = Limits {
             requests_max: 2,
@@ -145,7 +145,7 @@ mod tests {
         let permit = capacity.reserve_response(2 * LARGE).await;
         let request_permit = Arc::new(capacity.acquire_request().await.expect("a place is free"));
         let whole = with_reservation(Response::new(Body::from(vec![b'x'; LARGE])), permit);
-        // Whoever waits to begin stands in line: one that is done does not stand behind them.
+        // A request that waits to begin is in the queue. A response that is built does not queue after it.
         let waiting = capacity.reserve_response(2 * LARGE);
         tokio::pin!(waiting);
         let (sent, begun) = tokio::join!(budget_response(&capacity, request_permit, true, whole), waiting);
@@ -165,7 +165,7 @@ mod tests {
         let done = answer(&capacity, LARGE, false).await.expect("it is told");
         assert!(capacity.acquire_request().await.is_none(), "and keeps the place until it is sent");
         drop(done);
-        // A part of it that is not sent yet counts like the whole: it is in memory.
+        // A part that is not sent yet counts like the whole, because the whole is in memory.
         let mut bytes = to_bytes(first.into_body(), LARGE).await.expect("it is whole");
         let rest = bytes.split_off(LARGE - 1);
         drop(bytes);

@@ -1,4 +1,4 @@
-//! Which routes there are, who may take each, and the document that says so.
+//! The routes, which callers each of them admits, and the OpenAPI document that describes them.
 
 use std::sync::{Arc, OnceLock};
 
@@ -29,22 +29,22 @@ use crate::server::Server;
 use crate::setup::Role;
 use crate::wire::page::CURSOR_PATTERN;
 
-/// Routes that the same callers may take.
+/// Routes that admit the same callers.
 struct Group {
     needs: Needs,
     routes: OpenApiRouter<Arc<Server>>,
 }
 
 enum Needs {
-    /// Without a key too.
+    /// Open to callers without a key.
     Nothing,
-    /// One of these roles; with none named, any key. And what it takes where the server has no keys.
+    /// One of these roles, or any key if the list is empty; and what is required if the server has no keys.
     Key(&'static [Role], WithoutKeys),
-    /// A tool with the token of its callback; no key helps.
+    /// A tool with the token of its callback; a key does not help.
     CallbackToken,
 }
 
-/// Every route stands in exactly one group, so none is without its guard.
+/// Every route is in exactly one group, so none lacks its guard.
 fn groups() -> [Group; 9] {
     use WithoutKeys::{Free, Token};
     let group = |needs, routes| Group { needs, routes };
@@ -118,7 +118,7 @@ pub(crate) fn api_router(server: &Arc<Server>) -> Router {
     with_middleware(router.fallback(no_route), server)
 }
 
-/// What is answered on a connection for which there was no place: whether the server is alive, and how it is doing.
+/// Serves connections above the limit: only health, readiness and metrics.
 pub(crate) fn overload_router(server: &Arc<Server>) -> Router {
     let guard_state =
         Guard { server: server.clone(), roles: &[Role::Operator], without_keys: WithoutKeys::Free };
@@ -129,7 +129,7 @@ pub(crate) fn overload_router(server: &Arc<Server>) -> Router {
     with_middleware(health.merge(metrics).fallback(too_many_connections), server)
 }
 
-/// What every route has around it.
+/// The middleware around every route.
 fn with_middleware(router: Router<Arc<Server>>, server: &Arc<Server>) -> Router {
     router
         .method_not_allowed_fallback(no_method)
@@ -181,7 +181,7 @@ impl Modify for SecuritySchemes {
     }
 }
 
-/// The OpenAPI document of every route: its shapes from the types that are sent, its roles from the guards.
+/// The OpenAPI document of every route: its schemas from the types that are sent, its roles from the guards.
 #[must_use]
 pub fn openapi() -> utoipa::openapi::OpenApi {
     let mut document = Document::openapi();
@@ -209,7 +209,7 @@ fn requirements(needs: &Needs) -> Vec<SecurityRequirement> {
         Needs::CallbackToken => vec![SecurityRequirement::new("callback", [""; 0])],
         Needs::Key([], _) => vec![SecurityRequirement::new("key", [""; 0])],
         Needs::Key(roles, _) => {
-            // What the tenant's own roles may do, its admin may do.
+            // A tenant's admin may do whatever the tenant's other roles may do.
             let admin: &[Role] = if roles.contains(&Role::Operator) { &[] } else { &[Role::Admin] };
             let all = roles.iter().chain(admin.iter().filter(|admin| !roles.contains(admin)));
             all.map(|role| SecurityRequirement::new("key", [role.as_str()])).collect()
@@ -226,7 +226,7 @@ fn add_error_response(operation: &mut Operation) {
     operation.responses.responses.insert("default".to_owned(), RefOr::T(refusal));
 }
 
-/// What the types of parameters do not say.
+/// Adds the limits that the types of parameters do not express.
 fn bound_parameters(operation: &mut Operation) {
     for parameter in operation.parameters.iter_mut().flatten() {
         let RefOr::T(parameter) = parameter else { continue };
@@ -247,7 +247,7 @@ fn bound_parameters(operation: &mut Operation) {
     }
 }
 
-/// The payload of one event fits the form of another that has less in it, and that is no mistake.
+/// Turns `oneOf` into `anyOf`: the payload of one event may also match the schema of another that has fewer fields.
 fn relax_one_of(schema: &mut RefOr<Schema>) {
     if let RefOr::T(Schema::OneOf(one)) = schema
         && one.items.iter().all(|item| matches!(item, RefOr::Ref(_)))
@@ -257,7 +257,7 @@ fn relax_one_of(schema: &mut RefOr<Schema>) {
     }
 }
 
-/// Operations that take nothing at all for `{}`.
+/// Operations that accept an empty body as `{}`.
 const NO_BODY_NEEDED: [&str; 4] = ["approve", "reject", "interrupt_run", "reload"];
 
 fn set_body_required(operation: &mut Operation) {

@@ -1,4 +1,4 @@
-//! The server: what every route reaches, and how it starts, drains and stops.
+//! The server: the state that every route uses, and how it starts, drains and stops.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -35,11 +35,11 @@ pub struct Server {
     pub(crate) metrics: Metrics,
     pub(crate) callback_rate_limits: CallbackRateLimits,
     reload: Reload,
-    /// One reload at a time: what was read last is what holds.
+    /// One reload at a time, so that the configuration that was read last is in force.
     reloading: Mutex<()>,
     agents: RwLock<Arc<Vec<AgentShown>>>,
     pub(crate) draining: CancellationToken,
-    /// Requests that change something and were taken.
+    /// Accepted requests that change something.
     in_flight: TaskTracker,
     stopped: CancellationToken,
 }
@@ -72,14 +72,13 @@ impl Server {
         })
     }
 
-    /// Every route, with its guards. Whoever serves it by other means has to bound its connections.
+    /// Every route, with its guards. A caller that serves it by other means has to limit the connections itself.
     pub fn router(self: &Arc<Self>) -> Router {
         router::api_router(self)
     }
 
-    /// Answers on this listener until [`Server::stop`], or until it is dropped. From `draining` on nothing new is taken
-    /// in, streams are closed, and whoever reads, or asks whether the server is ready, still gets an answer: the engine
-    /// drains meanwhile.
+    /// Serves this listener until [`Server::stop`], or until the future is dropped. From `draining` on, the server
+    /// accepts nothing new and closes streams. It still answers reads and readiness checks while the engine drains.
     pub async fn serve(self: Arc<Self>, listener: TcpListener, draining: CancellationToken) {
         let routers = Routers { normal: self.router(), overloaded: router::overload_router(&self) };
         let refused = self.metrics.connections_refused.clone();
@@ -96,21 +95,22 @@ impl Server {
         }
     }
 
-    /// Takes nothing new in, and closes every stream.
+    /// Accepts nothing new from now on, and closes every stream.
     pub fn drain(&self) {
         self.draining.cancel();
     }
 
-    /// Waits until every request that was taken before [`Server::drain`] has its answer. Drain the engine after this, so
-    /// that each of these answers says what happened.
+    /// Waits until every request that was accepted before [`Server::drain`] has its response. Drain the engine after
+    /// this, so that each of these responses says what happened.
     pub async fn wait_until_answered(&self) {
         self.in_flight.close();
         self.in_flight.wait().await;
     }
 
-    /// Takes a request that changes something, until the token is dropped. Once the server drains it takes none.
+    /// Accepts a request that changes something; it is in flight until the token is dropped. A draining server accepts
+    /// none.
     pub(crate) fn track_request(&self) -> Result<TaskTrackerToken, ApiError> {
-        // Counted before the look: a request that is not seen draining is waited for.
+        // Counted before the check: a request that does not see the drain is waited for.
         let token = self.in_flight.token();
         if self.is_draining() { Err(draining_error()) } else { Ok(token) }
     }
@@ -122,14 +122,14 @@ impl Server {
         self.streams.open(tenant, self.limits.streams_per_tenant_max)
     }
 
-    /// Ends [`Server::serve`], as soon as open answers are out and after a moment at the latest.
+    /// Ends [`Server::serve`] as soon as open responses are sent, and after a short grace period at the latest.
     pub fn stop(&self) {
         self.drain();
         self.stopped.cancel();
     }
 
-    /// Reads the configuration again: other agents, other keys. A key that is gone is refused from the next request on,
-    /// and its open streams end. Where the configuration is not taken, nothing has changed.
+    /// Reads the configuration again: other agents, other keys. A removed key is refused from the next request on, and
+    /// its open streams end. If the configuration is not accepted, nothing has changed.
     pub async fn reload(&self) -> Result<(), String> {
         let _one_at_a_time = self.reloading.lock().await;
         let Reloaded { agents, auth } = (self.reload)().await?;
@@ -140,8 +140,8 @@ impl Server {
         Ok(())
     }
 
-    /// Revokes the grants whose givers may not approve any more. Call it at the start: the keys may have changed since the last
-    /// one. Until it is done such grants do not count either; it keeps them from counting again.
+    /// Revokes the grants whose givers may no longer approve. Call it at startup, because the keys may have changed
+    /// since the last one. Such grants do not count before that either; revoking them keeps them from counting again.
     pub async fn revoke_lapsed_grants(&self) {
         match lapsed_grants::revoke_lapsed(self).await {
             Ok(0) => {}

@@ -1,4 +1,4 @@
-//! What a server is made of: an engine, who may come in, and what is shown of the agents.
+//! What a server is built from: an engine, its credentials, and what clients are shown of the agents.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -13,52 +13,52 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use utoipa::ToSchema;
 
-/// The principal of every caller where the server has no keys.
+/// The principal of every caller if the server has no keys.
 pub(crate) const ANONYMOUS: &str = "anonymous";
 
-/// What a server needs before it can answer.
+/// What a server needs before it can answer requests.
 pub struct Setup {
     pub engine: Engine,
     pub auth: Auth,
     pub agents: Vec<AgentShown>,
     pub reload: Reload,
     pub origins: Origins,
-    /// Those that the engine was started with: it asks them whether the giver of a grant may still approve.
+    /// The same that the engine was started with: it asks them whether the approver who gave a grant may still approve.
     pub approvers: Approvers,
-    /// Counted by the log's writer, and shown with the metrics.
+    /// Counted by the log writer, and shown in the metrics.
     pub log_lines_dropped: Arc<AtomicU64>,
 }
 
-/// Reads the configuration again and puts its agents into force. An error is for whoever asked, and nothing has changed
-/// then.
+/// Reads the configuration again and applies its agents. An error is for the caller, and means that nothing has
+/// changed.
 pub type Reload = Arc<dyn Fn() -> BoxFuture<'static, Result<Reloaded, String>> + Send + Sync>;
 
-/// What a server shows, and whom it lets in, from here on.
+/// The agents that a server shows, and the credentials that it accepts, after a reload.
 pub struct Reloaded {
     pub agents: Vec<AgentShown>,
     pub auth: Auth,
 }
 
-/// Who may come in.
+/// Who may use the server.
 #[derive(Clone)]
 pub enum Auth {
     /// No keys: every caller on this machine may read and post. Whatever decides, loosens, deletes or reloads needs the
-    /// token with this digest, so that a tool of an agent cannot approve its own calls. A request has to name this
-    /// machine, so that a web page cannot ask.
+    /// token with this digest, so that an agent's tool cannot approve its own calls. A request has to name this machine
+    /// as its host, so that a web page cannot send one.
     Open { token_sha256: [u8; 32] },
-    /// Whoever has one of these.
+    /// Holders of one of these keys.
     Keys(Vec<Key>),
 }
 
 impl Auth {
-    /// No keys, and this token.
+    /// No keys, and this token for what needs one.
     #[must_use]
     pub fn open(token: &str) -> Self {
         Self::Open { token_sha256: Sha256::digest(token).into() }
     }
 }
 
-/// Who may approve, as the keys of the server say now. A reload of the server renews it.
+/// Who may approve, according to the server's current keys. A reload of the server updates it.
 #[derive(Clone)]
 pub struct Approvers(Arc<RwLock<Auth>>);
 
@@ -75,7 +75,7 @@ impl Approvers {
         Arc::new(move |tenant, principal, agent| approvers.may_approve(tenant, principal, Some(agent)))
     }
 
-    /// Whether a key of this name may approve calls of this agent; of any agent, where none is named.
+    /// Whether a key with this name may approve calls of this agent, or of any agent at all if `agent` is none.
     pub(crate) fn may_approve(
         &self,
         tenant: &Tenant,
@@ -93,7 +93,7 @@ impl Approvers {
         }
     }
 
-    /// Those that have a key; without keys the one tenant that there is.
+    /// The tenants that have a key; without keys, the default tenant.
     pub(crate) fn tenants(&self) -> BTreeSet<Tenant> {
         match &*self.0.read().unwrap_or_else(PoisonError::into_inner) {
             Auth::Open { .. } => BTreeSet::from([Tenant::default()]),
@@ -106,19 +106,19 @@ impl Approvers {
     }
 }
 
-/// A key as it is configured. The token itself is known to its holder alone.
+/// A configured key. Only its holder knows the token itself.
 #[derive(Clone)]
 pub struct Key {
-    /// The principal in the log.
+    /// Recorded in the log as the principal.
     pub name: String,
-    /// Of the bearer token.
+    /// Digest of the bearer token.
     pub sha256: [u8; 32],
     pub tenant: Tenant,
     pub roles: Roles,
     pub agents: AgentScope,
 }
 
-/// The agents that a key is for. What belongs to another agent looks absent to it.
+/// The agents that a key is for. Whatever belongs to another agent looks to it as if it did not exist.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum AgentScope {
     /// Every agent that the tenant may use.
@@ -138,13 +138,13 @@ impl AgentScope {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Threads, messages and runs; the answers that a front end gives.
+    /// Threads, messages and runs, and the answers that a front end gives.
     Run,
-    /// What a person decides.
+    /// Decisions that a person makes.
     Approve,
     /// Everything within the tenant.
     Admin,
-    /// The server itself: reload and metrics, and nothing of any tenant.
+    /// The server itself: reload and metrics, but no tenant's data.
     Operator,
 }
 
@@ -160,7 +160,7 @@ impl Role {
     }
 }
 
-/// The roles of a key. None of them is no access.
+/// The roles of a key. With none of them, it has no access.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Roles {
     pub run: bool,
@@ -182,7 +182,8 @@ impl Roles {
         }
     }
 
-    /// An admin may do what `run` and `approve` may; the server itself belongs to no tenant, and so to no tenant's admin.
+    /// An admin may do what `run` and `approve` may. The server itself belongs to no tenant, so a tenant's admin may
+    /// not operate it.
     #[must_use]
     pub const fn has(self, role: Role) -> bool {
         match role {
@@ -194,12 +195,12 @@ impl Roles {
     }
 }
 
-/// Where this server is found. Without keys a request that comes from a page of anybody else is refused.
+/// The addresses of this server. Without keys, a request from a page of any other origin is refused.
 #[derive(Clone, Debug)]
 pub struct Origins {
-    /// As it was bound, with the port that was picked.
+    /// The bound address, with the port that was actually chosen.
     pub listen: SocketAddr,
-    /// As others find it, where that is another address.
+    /// The address that clients use, if it is a different one.
     pub public_url: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! What all streams have: one line of JSON for each frame, a sign of life now and then, and headers that let it flow.
+//! What all streams share: one line of JSON per frame, keep-alive comments, and headers that prevent buffering.
 
 use std::convert::Infallible;
 
@@ -10,10 +10,10 @@ use serde::Serialize;
 
 use crate::server::Server;
 
-/// Some proxies keep an answer back until it is whole.
+/// Some proxies buffer a response until it is complete.
 const NO_BUFFERING: (HeaderName, &str) = (HeaderName::from_static("x-accel-buffering"), "no");
 
-/// The client asks for a stream. `*/*` does not: whoever takes anything gets what ends by itself.
+/// Whether the client asks for a stream. `*/*` does not: a client that accepts anything gets a response that ends.
 pub(crate) fn accepts_event_stream(headers: &HeaderMap) -> bool {
     headers
         .get_all(header::ACCEPT)
@@ -33,7 +33,7 @@ pub(crate) fn respond(
     ([(header::CACHE_CONTROL, "no-cache"), NO_BUFFERING], stream).into_response()
 }
 
-/// None for what cannot be written down, which ends the stream: a client must never miss a frame in between.
+/// None if the data cannot be serialized. That ends the stream: a client must never miss a frame in between.
 pub(crate) fn event(kind: &str, data: &impl Serialize) -> Option<Event> {
     match Event::default().event(kind).json_data(data) {
         Ok(event) => Some(event),

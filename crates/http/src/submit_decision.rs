@@ -1,4 +1,4 @@
-//! A decision is given to its run, and the answer shows the approval as it stands afterwards.
+//! Submits a decision to its run, and returns the approval as it is afterwards.
 
 use std::time::Instant;
 
@@ -15,7 +15,7 @@ use crate::capacity::RequestPermit;
 use crate::error::ApiError;
 use crate::server::Server;
 
-/// The approval after the decision, or why nothing came of it.
+/// The approval after the decision, or why the decision was not applied.
 pub(crate) async fn submit_decision(
     server: &Server,
     permit: &RequestPermit,
@@ -36,8 +36,8 @@ pub(crate) async fn submit_decision(
             return Err(ApiError::decision_refused(&refusal, &current_approval(server, &held).await?));
         }
     }
-    // The verdict is stored. Where the run has not processed it yet, nothing else can decide any more, and the store shows
-    // the approval as it was decided. A run that waits for a place is not waited for.
+    // The verdict is stored. Even if the run has not processed it yet, no other decision can be accepted any more, and
+    // the store shows the approval as decided. So there is no need to wait for a run that is waiting for a slot.
     let settled = current_approval(server, &held).await?;
     if is_void(&settled) {
         // Only the run can name the new approval.
@@ -50,7 +50,7 @@ pub(crate) async fn submit_decision(
     if has_won(&settled, &by, &answer) {
         return Ok(settled);
     }
-    // Something that was accepted before has ended the run: this one was too late after all.
+    // Something that was accepted earlier has ended the run: this decision was too late after all.
     Err(ApiError::decision_refused(&Refusal::RunOver, &settled))
 }
 
@@ -59,7 +59,7 @@ async fn current_approval(server: &Server, held: &SuspensionView) -> Result<Susp
     view.ok_or_else(|| ApiError::no_approval(held.id.as_str()))
 }
 
-/// What is shown of the approval is what this decision says, and nobody else's.
+/// Whether the approval shows this decision, and not another caller's.
 fn has_won(settled: &SuspensionView, by: &Principal, answer: &Answer) -> bool {
     let matches_answer = match (settled.kind, answer) {
         (SuspensionKind::Approval, Answer::Resume(_)) => settled.status == ApprovalStatus::Approved,
@@ -76,13 +76,13 @@ fn has_won(settled: &SuspensionView, by: &Principal, answer: &Answer) -> bool {
     matches_answer && settled.decided_by.as_ref() == Some(by)
 }
 
-/// The grant counts for nothing because the tool is another one now.
+/// Whether the approval no longer counts because the tool has changed.
 pub(crate) fn is_void(settled: &SuspensionView) -> bool {
     settled.status == ApprovalStatus::Expired && settled.reason.as_deref() == Some(TOOL_CHANGED)
 }
 
-/// The approval with which the call of a void one was held again; none where the call has come to another end. The
-/// hooks that are asked before it is held again may take their time.
+/// The approval that holds the call again after a void one; none if the call ended in another way. The hooks that run
+/// before it is held again may take a while.
 async fn replacement_approval(
     server: &Server,
     old: &SuspensionView,
@@ -111,7 +111,7 @@ async fn replacement_approval(
     }
 }
 
-/// The first approval of the same call behind an old one, decided or not.
+/// The first approval of the same call after an old one, decided or not.
 async fn later_approval(server: &Server, old: &SuspensionView) -> Result<Option<SuspensionId>, ApiError> {
     let filter = ApprovalFilter { status: None, ..ApprovalFilter::for_run(&old.run) };
     let mut page = Page::default();

@@ -1,5 +1,5 @@
-//! How our things look in JSON. Absent and null differ: a field with a `?` in the contract is absent where it does not
-//! apply; the others are there, null where they say nothing yet.
+//! How domain types look in JSON. Absent and null differ: a field with a `?` in the contract is absent if it does not
+//! apply. The other fields are always present, and null until they have a value.
 
 pub mod approval;
 pub mod call;
@@ -21,13 +21,13 @@ use machine::json_text::{self, Bounds};
 use machine::tool::Arguments;
 use serde_json::Value;
 
-/// A flag that says something only where it is true.
+/// For a flag that is written only if it is true.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
 pub(crate) const fn is_false(flag: &bool) -> bool {
     !*flag
 }
 
-/// Arguments as they were written: parsed where they are JSON, the plain text where they are not.
+/// Arguments as they were written: parsed if they are JSON, otherwise the plain text.
 pub(crate) fn arguments(arguments: &Arguments) -> Value {
     match arguments {
         Arguments::Valid { value, .. } => (**value).clone(),

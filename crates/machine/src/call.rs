@@ -15,33 +15,33 @@ pub struct Call {
     pub id: CallId,
     pub step: u32,
     pub tool: ToolName,
-    /// Of the arguments that will run; they stand in the event `arguments_seq`.
+    /// Digest of the arguments that will run; the arguments themselves are in the event `arguments_seq`.
     pub arguments: Digest,
     pub arguments_seq: u64,
     pub state: CallState,
     /// The last attempt's number.
     pub attempts: u32,
-    /// Attempts in a row that ended without an answer.
+    /// Number of consecutive attempts that ended without an answer.
     pub failures: u32,
-    /// As the gate last saw it. A call that never passed the gate has none.
+    /// The effect class when the call last passed the gate. A call that never passed the gate has none.
     pub class: Option<EffectClass>,
-    /// Who has held this call: they do not ask again.
+    /// Askers that have already held this call. They do not ask again.
     pub asked: Vec<Asker>,
     pub ask_rounds: u8,
     pub pending_rounds: u8,
-    /// The last approval. It holds for repeats of the call too, as long as the tool stays what was shown.
+    /// The last approval. It is also valid for repeats of the call, as long as the tool is the one that was shown.
     pub approved: Option<Approved>,
-    /// The attempts whose outcome nobody knows, also after somebody wished for another one.
+    /// Attempts whose outcome is unknown. They stay here even after a person asked for another attempt.
     pub doubted: Vec<u32>,
-    /// The tool changed under its approval: whoever asks or not, this call is held again.
+    /// The tool changed after it was approved: this call is held again, even if no asker asks.
     pub must_ask: bool,
-    /// The event with the answer that the tool gets when it runs again.
+    /// The event with the answer that the tool receives when it runs again.
     pub answer_seq: Option<u64>,
-    /// The event that opened the suspension which that answer closes: it has the tool's `resume_state`.
+    /// The event that opened the suspension which that answer closes. It has the tool's `resume_state`.
     pub resume_state_seq: Option<u64>,
     /// The events in which hooks of AfterToolExecute asked for a note.
     pub notes: Vec<u64>,
-    /// The hooks of AfterToolExecute have been heard about the state that the call is in.
+    /// The hooks of AfterToolExecute have answered for the call's current state.
     pub after_answered: bool,
     pub reported: Reported,
 }
@@ -52,7 +52,7 @@ pub struct Approved {
     pub definition: Digest,
 }
 
-/// What the transcript has of a call.
+/// What the transcript contains of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Reported {
     Nothing,
@@ -75,7 +75,7 @@ pub enum CallState {
 pub struct Attempt {
     pub number: u32,
     pub not_before: Timestamp,
-    /// The worker that started it is gone. If it may have written, a person is asked from this time on.
+    /// The worker that started the attempt is gone. If the attempt may have written, a person is asked from then on.
     pub lost: Option<Timestamp>,
 }
 
@@ -114,7 +114,7 @@ impl Call {
         }
     }
 
-    /// The number of the attempt that runs, lost or not.
+    /// The number of the running attempt, lost or not.
     #[must_use]
     pub const fn running_attempt(&self) -> Option<u32> {
         match &self.state {
@@ -128,7 +128,7 @@ impl Call {
         }
     }
 
-    /// Somebody approved it, and it has not passed the gate since.
+    /// The call was approved, and has not passed the gate since.
     #[must_use]
     pub const fn is_approved_and_unstarted(&self) -> bool {
         matches!(self.state, CallState::Resuming) && self.approved.is_some()
@@ -152,7 +152,7 @@ impl Call {
         }
     }
 
-    /// The latest of its askers: those that opened the suspension that is open now.
+    /// The most recent askers: those that opened the current suspension.
     #[must_use]
     pub fn open_askers(&self) -> &[Asker] {
         let count = self.suspension().map_or(0, |open| usize::from(open.asker_count));
@@ -170,7 +170,7 @@ impl Call {
         }
     }
 
-    /// An attempt may have taken effect, and repeating it could do so twice.
+    /// An attempt may have taken effect, and repeating it could apply the effect twice.
     #[must_use]
     pub const fn may_have_written(&self) -> bool {
         match &self.state {
@@ -183,8 +183,8 @@ impl Call {
         }
     }
 
-    /// What becomes of it when the run waits for it no longer: may it have taken effect all the same? Whoever else was
-    /// given it, a service that answers later or a child run, does not stop with that, or not in time.
+    /// Whether the call may still take effect once the run stops waiting for it. An external service that answers
+    /// later, or a child run, does not stop then, or does not stop in time.
     #[must_use]
     pub const fn may_take_effect(&self) -> bool {
         let elsewhere = match self.suspension() {

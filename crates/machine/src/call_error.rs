@@ -1,4 +1,4 @@
-//! Why a call failed, by the tool or before it could run.
+//! Why a call failed, in the tool or before it could run.
 
 use alloc::string::String;
 use serde::{Deserialize, Serialize};
@@ -12,7 +12,7 @@ pub struct CallError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum CallErrorCode {
-    /// The tool, or whoever answered for it, says that it failed.
+    /// The tool, or an answer given in its place, reports a failure.
     ToolError,
     /// A plugin supplied an error in place of the call.
     PluginError,
@@ -23,11 +23,11 @@ pub enum CallErrorCode {
     OutOfScope,
     ToolRemoved,
     BadArguments,
-    /// The arguments about to be sent are not the ones that were decided on.
+    /// The arguments about to be sent are not the ones that were approved.
     ArgumentsChanged,
     GateFailed,
     AskedTooOften,
-    /// Something that would have to be kept is larger than it may be.
+    /// Something that would have to be stored exceeds its size limit.
     StateFull,
     /// Nothing was sent.
     NotSent,
@@ -35,15 +35,15 @@ pub enum CallErrorCode {
     NoAnswer,
     TooDeep,
     TooManyChildren,
-    /// The tree of runs that the call belongs to has as many runs as it may.
+    /// The tree of runs that the call belongs to has reached its maximum number of runs.
     TooManyDescendants,
-    /// Nothing is left that a child run could be granted.
+    /// No tokens are left to grant to a child run.
     BudgetSpent,
     ChildFailed,
 }
 
 impl CallErrorCode {
-    /// The call did not get an answer of its tool: it was refused, or nothing came back.
+    /// The tool did not answer the call: the call was refused, or nothing came back.
     #[must_use]
     pub const fn is_without_tool_answer(self) -> bool {
         match self {

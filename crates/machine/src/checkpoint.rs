@@ -1,4 +1,4 @@
-//! The name of a commit, from the events that it stores.
+//! The name of a commit, derived from the events that it stores.
 
 use serde::{Deserialize, Serialize};
 
@@ -16,13 +16,13 @@ pub enum Checkpoint {
     RunFinished,
 }
 
-/// The furthest boundary that the events reach names their commit.
+/// A commit is named after the furthest boundary that its events reach.
 #[must_use]
 pub fn from_events(events: &[Event]) -> Checkpoint {
     from_event_iter(events.iter())
 }
 
-/// The same for events that are shared.
+/// Like [`from_events`], for an iterator of events.
 #[must_use]
 pub fn from_event_iter<'e>(events: impl DoubleEndedIterator<Item = &'e Event> + Clone) -> Checkpoint {
     let reached = events.clone().filter_map(|event| boundary(&event.fact)).max();
@@ -76,7 +76,7 @@ const fn boundary(fact: &Fact) -> Option<Checkpoint> {
     }
 }
 
-/// What the fact says about the run's waiting, if anything.
+/// Whether the fact starts or ends the run's waiting, if it does either.
 fn waits(fact: &Fact) -> Option<bool> {
     if matches!(fact, Fact::RunWaiting { .. }) {
         return Some(true);

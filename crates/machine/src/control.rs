@@ -20,11 +20,12 @@ use crate::status::RunStatus;
 use crate::termination::Termination;
 use crate::time::Timestamp;
 
-/// Changes whenever the fold or this layout does. A worker folds the log of a run whose stored control has another version.
-/// A layout that was released stays readable for those who only show the run, who would have to fold the log every time.
+/// Changes whenever the fold or this layout does. If the stored control of a run has another version, a worker folds
+/// the log. Released layouts stay readable for code that only shows the run, which would otherwise fold the log every
+/// time.
 pub const FOLD_VERSION: u16 = 2;
 pub const CONTROL_BYTES_MAX: usize = 16 * 1024;
-/// Remembered calls for loop detection; no window is wider.
+/// Calls kept for loop detection; no window is wider.
 pub const LOOP_WINDOW_MAX: usize = 64;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -37,21 +38,21 @@ pub struct Control {
     pub policy: Policy,
     pub loosened_by: Option<Principal>,
     pub user_message: Option<MessageId>,
-    /// The message that the run's input begins after.
+    /// The run's input begins after this message.
     pub after: Option<MessageId>,
-    /// Of the last event.
+    /// The last event's sequence number.
     pub seq: u64,
     pub at: Timestamp,
     pub status: RunStatus,
     pub stage: Stage,
-    /// Of the last step that started; 0 before the first.
+    /// Number of the last step that started; 0 before the first.
     pub step: u32,
     pub step_open: bool,
     /// Stop conditions whose pattern the last answer matched.
     pub matched: Vec<u16>,
-    /// Of the last answer, where it asked for nothing and an output is wanted. After the end: of the run.
+    /// Verdict on the last answer, if it asked for no call and an output is wanted. After the end: the run's output.
     pub output: Option<JudgedOutput>,
-    /// The model has been told once that its answer does not fit. It is not told again.
+    /// The model has been asked once to correct its answer. It is not asked again.
     pub output_corrected: bool,
     /// The calls of the last step, and under `eager` those of earlier steps that are still open, in the order
     /// in which the model asked for them.
@@ -64,28 +65,28 @@ pub struct Control {
     /// Time spent neither queued nor waiting, up to `active_since`.
     pub active_ms: u64,
     pub active_since: Timestamp,
-    /// Name and arguments of the latest calls, oldest first.
+    /// Hashes of name and arguments of the latest calls, oldest first.
     pub loop_window: Vec<[u8; 16]>,
-    /// Messages that this run has added; with the run's starting point it pins a model input.
+    /// Number of messages that this run has added; together with the run's starting point it identifies a model input.
     pub message_count: u32,
     pub suspension_count: u32,
-    /// Runs that count against `descendants_max`: children, what open ones were granted, and what ended ones used.
+    /// Runs that count against `descendants_max`: children, the grants of open ones, and what ended ones used.
     pub descendants: u32,
 }
 
-/// Where the run is between its beginning and its end.
+/// The run's progress from its beginning to its end.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Stage {
     Queued,
-    /// The hooks of RunStart are asked.
+    /// The hooks of RunStart are being asked.
     Starting,
-    /// The model is called, the hooks of StepStart and BeforeInference before it.
+    /// The hooks of StepStart and BeforeInference are asked, then the model is called.
     Inferring(Inferring),
-    /// The calls of the last answer are worked on.
+    /// The calls of the last answer are being executed or are held.
     Acting,
-    /// The hooks of StepEnd are asked; with `after_inference` the calls come after.
+    /// The hooks of StepEnd are being asked; with `after_inference` the calls come afterwards.
     StepEnding,
-    /// The step is over. Nothing follows yet only where `eager` left calls of earlier steps open.
+    /// The step is over. The run stays here only if `eager` left calls of earlier steps open.
     BetweenSteps,
     /// The end is decided: executing calls are awaited, then the hooks of RunEnd are asked.
     Ending(Termination),
@@ -95,16 +96,16 @@ pub enum Stage {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Inferring {
     pub attempt: u32,
-    /// Attempts of this step that failed; those that a lost worker took with it do not count.
+    /// Failed attempts of this step; attempts that were lost with their worker do not count.
     pub failures: u32,
-    /// One of them was an answer without text and calls. The next such answer is taken as it is.
+    /// One of them was an answer without text and calls. The next such answer is accepted as it is.
     pub empty_retried: bool,
     pub not_before: Timestamp,
     /// The worker that made the attempt is gone.
     pub lost: bool,
-    /// Phases whose answers are recorded: they are not asked again.
+    /// Phases whose answers are recorded. Their hooks are not asked again.
     pub answered: PhaseSet,
-    /// The events that record them; the model's request is made with their actions.
+    /// The events that record these answers. Their actions modify the model request.
     pub adjusted_by: Vec<u64>,
 }
 
@@ -125,7 +126,7 @@ impl Inferring {
 /// A stored control that cannot be used as it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ControlDecodeError {
-    /// Written by another fold: fold the log anew.
+    /// Written by another version of the fold: fold the log again.
     UnsupportedVersion(u16),
     Corrupt(String),
 }
@@ -166,7 +167,7 @@ impl Control {
             .collect()
     }
 
-    /// The stored form, with the version of the fold in front.
+    /// The stored form, prefixed with the fold version.
     pub fn encode(&self) -> Result<Vec<u8>, String> {
         postcard::to_allocvec(&(FOLD_VERSION, self)).map_err(|error| format!("{error}"))
     }

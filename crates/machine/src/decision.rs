@@ -1,4 +1,4 @@
-//! Which decision may answer which suspension, and what it then means.
+//! Which decision may answer which suspension, and what the decision then means.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -17,22 +17,22 @@ use crate::tool::Arguments;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Decision {
-    /// Chosen by whoever decides, to recognise a repeat; scoped to the run.
+    /// Chosen by the client, to recognise a repeated decision; scoped to the run.
     pub id: Option<DecisionId>,
     pub call: CallId,
-    /// The very opening it answers: a decision never spills over to a later question about the same call.
+    /// The exact suspension it answers, so that a decision never applies to a later question about the same call.
     pub suspension: SuspensionId,
     pub by: Principal,
-    /// Expiry is judged by when the decision was accepted, not by when the run heard it.
+    /// Expiry is judged by the time the decision was accepted, not by the time the run processed it.
     pub accepted_at: Timestamp,
-    /// The tool's definition in the live configuration; none when the tool is gone.
+    /// The tool's definition in the live configuration. None if the tool no longer exists.
     pub definition_now: Option<Digest>,
     pub action: DecisionAction,
 }
 
 impl Decision {
-    /// The same words about the same thing, whenever and by whomever they were said, and whatever the configuration makes
-    /// of them meanwhile. Who said them first is who decided.
+    /// Whether both decisions say the same about the same suspension, regardless of time, sender and changes of the
+    /// configuration in between. The first sender counts as the one who decided.
     #[must_use]
     pub fn same_content(&self, other: &Self) -> bool {
         let same_answer = match (&self.action, &other.action) {
@@ -44,7 +44,7 @@ impl Decision {
         same_answer && self.call == other.call && self.suspension == other.suspension
     }
 
-    /// The tool is there, and is another one than was shown.
+    /// The tool exists, but its definition differs from the one that was shown.
     #[must_use]
     pub fn is_for_changed_tool(&self, shown: Digest) -> bool {
         self.definition_now.is_some_and(|current| current != shown)
@@ -61,17 +61,17 @@ pub enum DecisionAction {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Resume {
     pub payload: Payload,
-    /// What the suspension's schema says against the payload.
+    /// Why the payload does not fit the suspension's schema.
     pub payload_fault: Option<String>,
-    /// The suspension has a schema, and the payload was held against it.
+    /// The suspension has a schema, and the payload was checked against it.
     pub has_schema: bool,
-    /// Of the arguments that whoever decides has seen, before an edit.
+    /// Digest of the arguments that the approver saw, before an edit.
     pub expect_digest: Option<Digest>,
-    /// The edited arguments, which only an approval takes.
+    /// The edited arguments. Only an approval accepts them.
     pub arguments: Option<Arguments>,
     /// With [`ResumeMode::PassDecisionToTool`]: the payload as arguments.
     pub payload_arguments: Option<Arguments>,
-    /// Overrides the mode of the suspension.
+    /// Overrides the suspension's mode.
     pub mode: Option<ResumeMode>,
     pub note: Option<String>,
     /// Later calls of this tool by this agent in this thread are not held for the reasons that held this one.
@@ -84,12 +84,12 @@ pub enum Payload {
     #[default]
     Absent,
     Result(Arc<Value>),
-    /// Whoever ran the call reports that it failed.
+    /// The client or service that ran the call reports that it failed.
     Error(String),
 }
 
 impl Resume {
-    /// What a schema says of the payload, and the arguments that a payload becomes, are not anybody's words.
+    /// Ignores the schema's verdict on the payload and the arguments made from it: the sender did not write them.
     fn same_answer(&self, other: &Self) -> bool {
         let edited = |resume: &Self| match &resume.arguments {
             Some(Arguments::Valid { value, .. }) => Some(value.to_string()),
@@ -104,7 +104,7 @@ impl Resume {
             && edited(self) == edited(other)
     }
 
-    /// Of a value that could not be stored.
+    /// Why a value in the decision could not be stored.
     pub(crate) fn value_fault(&self) -> Option<ValueFault> {
         let payload = match &self.payload {
             Payload::Result(value) => Some(value),
@@ -120,16 +120,16 @@ pub(crate) fn unstorable(fault: ValueFault) -> String {
     format!("the result or the arguments cannot be stored: {fault}")
 }
 
-/// What a decision means for the call it answers.
+/// What a decision means for the call that it answers.
 #[derive(Clone, Debug, PartialEq)]
 pub enum DecisionMeaning<'d> {
-    /// Whether an edit can be used is judged last ([`edit_fault`]): who decides on a tool that is another one by now
-    /// has not seen what the edit would have to fit.
+    /// Whether an edit can be used is judged last ([`edit_fault`]). If the tool has changed meanwhile, the approver has
+    /// not seen the definition that the edit would have to fit.
     Approve {
         edited: Option<&'d Arguments>,
     },
     Deny,
-    /// Through the full pipeline again, with the answer beside the tool's own `resume_state`.
+    /// The call passes the full pipeline again, with the answer in addition to the tool's own `resume_state`.
     Replay {
         answer: Option<&'d Arc<Value>>,
         arguments: Option<&'d Arguments>,
@@ -137,7 +137,7 @@ pub enum DecisionMeaning<'d> {
     },
     Result(&'d Arc<Value>),
     Failure(&'d str),
-    /// Nobody knows whether the effect took place, and nobody will try again.
+    /// It stays unknown whether the effect took place, and the call is not tried again.
     GiveUp,
     Cancel,
 }
@@ -190,7 +190,7 @@ fn approval(resume: &Resume) -> Result<DecisionMeaning<'_>, String> {
     Ok(DecisionMeaning::Approve { edited: resume.arguments.as_ref() })
 }
 
-/// What speaks against the arguments that an approver wants to run.
+/// Why the edited arguments of an approver cannot run.
 #[must_use]
 pub fn edit_fault(edited: &Arguments) -> Option<String> {
     match edited {
@@ -199,12 +199,12 @@ pub fn edit_fault(edited: &Arguments) -> Option<String> {
     }
 }
 
-/// Whether the built-in gate holds the call, so that a grant can keep it from holding later ones.
+/// Whether the built-in gate holds the call, so that a grant can stop it from holding later ones.
 pub(crate) fn is_grantable(call: &Call) -> bool {
     call.open_askers().iter().any(Asker::is_built_in)
 }
 
-/// What speaks against `apply_to_future`: a plugin, or the tool itself, asks again whatever is granted.
+/// Why `apply_to_future` is refused: a plugin, or the tool itself, asks again regardless of any grant.
 pub(crate) fn grant_fault(
     means: &DecisionMeaning<'_>,
     action: &DecisionAction,
@@ -252,7 +252,7 @@ fn answered(resume: &Resume, kind: SuspensionKind, mode: ResumeMode) -> Result<D
     if let Payload::Error(text) = &resume.payload {
         return Ok(DecisionMeaning::Failure(text));
     }
-    // Who asks says what may be answered: `false` to a question is an answer like any other.
+    // The asker's schema determines the valid answers: `false` is a normal answer to a question.
     let any_answer = kind == SuspensionKind::Question && resume.has_schema;
     match mode {
         ResumeMode::UseDecisionAsToolResult => match &resume.payload {

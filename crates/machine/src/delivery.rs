@@ -1,4 +1,4 @@
-//! What a commit of one run brings to others: children to create, ends and interrupts to deliver.
+//! What a commit of one run causes in other runs: children to create, ends and interrupts to deliver.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -61,8 +61,8 @@ pub fn spawns(events: &[Event]) -> Vec<Spawn> {
     spawns
 }
 
-/// `before` is the state that the events follow, none for a run that begins with them; `last_text` is what the
-/// run's last assistant message says.
+/// `before` is the state before the events, none for a run that begins with them; `last_text` is the text of the run's
+/// last assistant message.
 pub fn deliveries(
     before: Option<&Control>,
     events: &[Event],
@@ -98,7 +98,7 @@ pub fn deliveries(
     Ok(deliveries)
 }
 
-/// The child that works on a call which is being cancelled. One that has just ended needs no interrupt.
+/// The child that works on a call which is being cancelled. A child that has just ended needs no interrupt.
 fn child_of(control: &Control, call: &CallId, events: &[Event]) -> Option<RunId> {
     let Held::ChildRun { run, .. } = &control.call(call)?.suspension()?.held else {
         return None;

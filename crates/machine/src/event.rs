@@ -25,12 +25,12 @@ use crate::termination::Termination;
 use crate::time::Timestamp;
 use crate::tool::{Arguments, EffectClass};
 
-/// The version of the stored form that this code writes. Older ones are read for ever.
+/// The version of the stored form that this code writes. All older versions stay readable.
 pub const EVENT_VERSION: u16 = 1;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Event {
-    /// Dense within the run, from 1.
+    /// Consecutive within the run, starting at 1.
     pub seq: u64,
     /// Never decreases within the run.
     pub at: Timestamp,
@@ -45,22 +45,22 @@ pub enum Fact {
     /// What the run was asked to do. Always event 1.
     #[serde(rename = "run.queued")]
     RunQueued(RunRequest),
-    /// It holds its thread; its input begins after this message.
+    /// The run now holds its thread. Its input begins after this message.
     #[serde(rename = "run.started")]
     RunStarted {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         after: Option<MessageId>,
     },
-    /// Nothing executes and something is held. At every entry into a waiting status.
+    /// Nothing executes and something is held. Recorded at every entry into a waiting status.
     #[serde(rename = "run.waiting")]
     RunWaiting { on: WaitingOn, pending: Vec<Pending> },
     /// Something executes again.
     #[serde(rename = "run.resumed")]
     RunResumed {},
-    /// Nothing is waited for any more: the end follows in the same commit.
+    /// The run no longer waits for anything. Its end follows in the same commit.
     #[serde(rename = "run.interrupting")]
     RunInterrupting { cause: InterruptCause },
-    /// The end is decided; executing calls or the hooks of RunEnd are still awaited.
+    /// The end is decided, but executing calls or the hooks of RunEnd are still awaited.
     #[serde(rename = "run.ending")]
     RunEnding { termination: Termination },
     /// The last event of every log.
@@ -68,36 +68,36 @@ pub enum Fact {
     RunEnded {
         termination: Termination,
         usage: Usage,
-        /// The event of the answer whose text is the run's output, where one was wanted and the run ended by itself.
+        /// The event with the answer that is the output. Set if an output was wanted and the run ended by itself.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         output: Option<u64>,
     },
-    /// Another worker took over; these attempts went with the old one.
+    /// Another worker took over; these attempts were lost with the old one.
     #[serde(rename = "run.recovered")]
     RunRecovered {
         epoch: u64,
         lost: Vec<LostAttempt>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         lost_model_attempt: Option<u32>,
-        /// From here on a lost `write` may be offered as in doubt.
+        /// From this time on, a lost `write` may be offered as in doubt.
         doubt_at: Timestamp,
     },
     /// The model is called; its answer will have this id.
     #[serde(rename = "step.started")]
     StepStarted { step: u32, message_id: MessageId },
-    /// Nothing of the step is left to do.
+    /// Nothing in the step is left to do.
     #[serde(rename = "step.ended")]
     StepEnded { step: u32, message_id: MessageId },
-    /// The transcript has one message more.
+    /// A message was added to the transcript.
     #[serde(rename = "message.added")]
     MessageAdded(Message),
-    /// A model call gave no answer; this attempt follows, no earlier than `at`.
+    /// A model call gave no answer. This attempt follows, no earlier than `at`.
     #[serde(rename = "model.retrying")]
     ModelRetrying {
         attempt: u32,
         error: String,
         at: Timestamp,
-        /// The model did answer, with neither text nor a call. That is tried again once.
+        /// The model did answer, but with neither text nor a call. Such an answer is retried once.
         #[serde(default, skip_serializing_if = "core::ops::Not::not")]
         empty_answer: bool,
     },
@@ -112,28 +112,28 @@ pub enum Fact {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         failed: Option<String>,
     },
-    /// A plugin keeps something for the run or its thread.
+    /// A plugin stores a value for the run or its thread.
     #[serde(rename = "state.changed")]
     StateChanged { plugin: PluginName, scope: Scope, key: String, value: Arc<Value> },
-    /// The model asked for a call: New.
+    /// The model asked for a call. The call is New.
     #[serde(rename = "tool.requested")]
     ToolRequested { call_id: CallId, tool: ToolName, arguments: Arguments },
-    /// Suspended until a person says yes or no.
+    /// The call is Suspended until a person approves or denies it.
     #[serde(rename = "tool.approval_requested")]
     ApprovalRequested(OpenedSuspension),
-    /// The tool is not the one that was shown any more; the answer given for it, if any, counts for nothing.
+    /// The tool's definition differs from the one that was shown. An approval given for the old one is void.
     #[serde(rename = "tool.approval_voided")]
     ApprovalVoided {
         call_id: CallId,
         approval_id: SuspensionId,
         reason: VoidReason,
-        /// Whoever approved what was no longer there.
+        /// The approver of the old definition.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         by: Option<Principal>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         decision_id: Option<DecisionId>,
     },
-    /// Resuming: the call passes the gate again, then it runs.
+    /// The call is Resuming: it passes the gate again, then it runs.
     #[serde(rename = "tool.approved")]
     ToolApproved {
         call_id: CallId,
@@ -143,15 +143,16 @@ pub enum Fact {
         decision_id: Option<DecisionId>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         note: Option<String>,
-        /// What will run, where the approver changed it.
+        /// The arguments that will run, if the approver changed them.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         arguments: Option<Arguments>,
         apply_to_future: bool,
-        /// With `apply_to_future`: the reasons that later calls are not held for. Older events have none, and grant nothing.
+        /// With `apply_to_future`: reasons for which later calls are not held. Older events have none and grant
+        /// nothing.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         covers: Vec<HoldReason>,
     },
-    /// Cancelled: a person, or the clock, said no.
+    /// The call is Cancelled: a person denied it, or it expired.
     #[serde(rename = "tool.denied")]
     ToolDenied {
         call_id: CallId,
@@ -163,10 +164,10 @@ pub enum Fact {
         reason: Option<String>,
         expired: bool,
     },
-    /// Suspended for any other reason than an approval.
+    /// The call is Suspended for a reason other than an approval.
     #[serde(rename = "tool.suspended")]
     ToolSuspended(OpenedSuspension),
-    /// Resuming: whatever held the call was answered.
+    /// The call is Resuming: its suspension was answered.
     #[serde(rename = "tool.resumed")]
     ToolResumed {
         call_id: CallId,
@@ -178,34 +179,34 @@ pub enum Fact {
         /// The attempt in doubt that answered after all.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         late_attempt: Option<u32>,
-        /// What the tool gets beside its own `resume_state`, where it runs again.
+        /// What the tool receives in addition to its own `resume_state`, if it runs again.
         #[serde(
             default,
             skip_serializing_if = "Option::is_none",
             deserialize_with = "crate::event_codec::deserialize_present"
         )]
         answer: Option<Arc<Value>>,
-        /// What will run, where the answer became the arguments.
+        /// The arguments that will run, if the answer became the arguments.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         arguments: Option<Arguments>,
     },
-    /// Running: the intent is stored, the attempt may be sent.
+    /// The call is Running: the intent is stored, and the attempt may be sent.
     #[serde(rename = "tool.execution_started")]
     ExecutionStarted {
         call_id: CallId,
         tool: ToolName,
         attempt: u32,
         class: EffectClass,
-        /// The attempt is sent no earlier: a pause before a repeat.
+        /// The attempt is sent no earlier than this. Delays a repeated attempt.
         not_before: Timestamp,
-        /// The rule that let the call through.
+        /// The rule that allowed the call.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         rule: Option<u16>,
-        /// Whoever lifted the hold that this call would have met.
+        /// The person whose grant or looser policy lifted the hold that this call would have met.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         let_through_by: Option<Principal>,
     },
-    /// Succeeded, by the tool or by whoever answered in its place.
+    /// The call is Succeeded, with a result from the tool or from an answer given in its place.
     #[serde(rename = "tool.execution_succeeded")]
     ExecutionSucceeded {
         call_id: CallId,
@@ -214,7 +215,7 @@ pub enum Fact {
         warning: Option<String>,
         by: ResultFrom,
     },
-    /// Failed, by the tool or before it could run.
+    /// The call is Failed, in the tool or before it could run.
     #[serde(rename = "tool.execution_failed")]
     ExecutionFailed {
         call_id: CallId,
@@ -223,7 +224,7 @@ pub enum Fact {
         #[serde(default, skip_serializing_if = "core::ops::Not::not")]
         outcome_unknown: bool,
     },
-    /// Cancelled without a verdict on the call itself.
+    /// The call is Cancelled without a verdict on the call itself.
     #[serde(rename = "tool.cancelled")]
     ToolCancelled {
         call_id: CallId,
@@ -234,7 +235,7 @@ pub enum Fact {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         decision_id: Option<DecisionId>,
         outcome_unknown: bool,
-        /// The suspension that is closed with the call.
+        /// The suspension that is closed together with the call.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         suspension_id: Option<SuspensionId>,
     },
@@ -248,24 +249,24 @@ pub enum Fact {
         depth: u16,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         grant_tokens: Option<u64>,
-        /// Runs that the child may start in its turn, directly and through others.
+        /// Number of runs that the child may start, directly and through others.
         #[serde(default)]
         grant_descendants: u32,
     },
-    /// The child is over, and gives back what it did not use.
+    /// The child run has ended, and returns the part of its grant that it did not use.
     #[serde(rename = "child.ended")]
     ChildEnded {
         call_id: CallId,
         run_id: RunId,
         usage: Usage,
-        /// Runs of the grant that it did use.
+        /// Number of runs of the grant that it used.
         #[serde(default)]
         descendants: u32,
     },
 }
 
 impl Fact {
-    /// As it is called in the log and on the wire.
+    /// The event's name in the log and on the wire.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -306,13 +307,13 @@ pub struct RunRequest {
     pub run_id: RunId,
     pub thread_id: ThreadId,
     pub agent: AgentName,
-    /// The frozen agent that this run is pinned to.
+    /// The frozen agent revision that this run is pinned to.
     pub revision: Digest,
     pub policy: Policy,
-    /// Whoever made fewer calls wait than the agent's own policy would.
+    /// The caller who made fewer calls wait than the agent's own policy would.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loosened_by: Option<Principal>,
-    /// None where an earlier message is answered anew.
+    /// None if the run answers an earlier message again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<UserMessage>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -323,7 +324,7 @@ pub struct RunRequest {
 pub struct UserMessage {
     pub id: MessageId,
     pub content: Arc<Value>,
-    /// The caller who sent it. None where another run delegated the task, and in logs from before this was stored.
+    /// The caller who sent it. None if another run delegated the task, and in logs from before this was stored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<Principal>,
 }
@@ -332,15 +333,15 @@ pub struct UserMessage {
 pub struct Parent {
     pub run_id: RunId,
     pub call_id: CallId,
-    /// Of this run: one more than its parent's.
+    /// This run's depth: one more than its parent's.
     pub depth: u16,
     pub grant_tokens: Option<u64>,
-    /// Runs that this one may start, directly and through others. None in logs from before there was such a limit.
+    /// Number of runs this one may start, directly and through others. None in logs from before this limit existed.
     #[serde(default)]
     pub grant_descendants: Option<u32>,
 }
 
-/// Tokens that were used.
+/// Tokens used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
     pub input_tokens: u64,
@@ -362,7 +363,7 @@ impl Usage {
     }
 }
 
-/// One open suspension, as a client lists it.
+/// One open suspension, as clients see it in a list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pending {
     pub call_id: CallId,
@@ -379,7 +380,7 @@ pub struct LostAttempt {
     pub attempt: u32,
 }
 
-/// A suspension as it opens, with all that a person needs to see.
+/// A suspension as it opens, with everything that a person needs to see.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct OpenedSuspension {
     pub call_id: CallId,
@@ -387,7 +388,7 @@ pub struct OpenedSuspension {
     pub suspension_id: SuspensionId,
     pub held: Held,
     pub mode: ResumeMode,
-    /// The final arguments, exactly what will run. None where nothing is left to run.
+    /// The final arguments, exactly as they will run. None if nothing is left to run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arguments: Option<Arguments>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -408,10 +409,10 @@ pub struct OpenedSuspension {
     /// The tool itself is pending, or a hook in its place: the answer is for the tool.
     #[serde(default, skip_serializing_if = "core::ops::Not::not")]
     pub by_the_tool: bool,
-    /// The rule that let the call get here.
+    /// The rule that allowed the call to get here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rule: Option<u16>,
-    /// Whoever lifted the hold that this call would have met before it got here.
+    /// The person whose grant or looser policy lifted the hold that this call would have met before it got here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub let_through_by: Option<Principal>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -445,9 +446,9 @@ pub enum ResultFrom {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CancelReason {
-    /// Somebody cancelled this call.
+    /// A person cancelled this call.
     Decided,
-    /// In doubt, and given up.
+    /// The call was in doubt, and was given up.
     GivenUp,
     Expired,
     RunEnded,

@@ -1,4 +1,4 @@
-//! The stored form of an event: one JSON object with its version. Old ones are read for ever.
+//! The stored form of an event: one JSON object with its version. All older versions stay readable.
 
 use alloc::format;
 use alloc::string::String;
@@ -39,7 +39,7 @@ struct StoredEventV1<'e> {
     fact: &'e Fact,
 }
 
-/// The same with every field unread: another version may mean something else by them.
+/// The same with every field unparsed, because another version may give the fields another meaning.
 #[derive(Deserialize)]
 struct RawStoredEvent<'t> {
     #[serde(borrow)]
@@ -71,7 +71,7 @@ pub fn decode(text: &str) -> Result<Event, EventDecodeError> {
     else {
         return Err(EventDecodeError::Malformed("it lacks its seq, ts, type or payload".into()));
     };
-    // The type in front of the payload: so nothing is buffered on the way.
+    // The type comes before the payload, so that the deserializer does not have to buffer anything.
     let tagged = format!("{{\"type\":{kind},\"payload\":{payload}}}");
     Ok(Event {
         seq: serde_json::from_str(seq.get()).map_err(malformed)?,
@@ -81,7 +81,7 @@ pub fn decode(text: &str) -> Result<Event, EventDecodeError> {
     })
 }
 
-/// An absent field is none; a null is a value like any other, and must be read back as one.
+/// An absent field is `None`. A null is a value like any other, and must be read back as one.
 pub(crate) fn deserialize_present<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<Arc<Value>>, D::Error> {

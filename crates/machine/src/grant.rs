@@ -1,4 +1,4 @@
-//! Standing permissions. A grant lifts exactly what its giver was asked about, and nothing that is stricter.
+//! Standing approvals. A grant lifts exactly the holds that its approver was asked about, and nothing stricter.
 
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
@@ -10,7 +10,7 @@ use crate::revision::Revision;
 use crate::rules::Asker;
 use crate::tool::Tool;
 
-/// Why the built-in gate holds a call, in words that stay the same when the configuration is written in another order.
+/// Why the built-in gate holds a call, in a form that does not change when the configuration is reordered.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HoldReason {
@@ -24,7 +24,7 @@ pub enum HoldReason {
     Run(RunId),
 }
 
-/// A permission that an approver gave for later calls of one thread.
+/// A standing approval for later calls of one thread.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Grant {
     pub id: GrantId,
@@ -48,7 +48,7 @@ pub struct ToolGrant {
     pub tool: ToolName,
     /// None in a grant that was stored before grants named their agent.
     pub agent: Option<AgentName>,
-    /// Of the tool as the approver saw it.
+    /// Digest of the tool as the approver saw it.
     pub definition: Digest,
     pub reasons: Vec<HoldReason>,
 }
@@ -73,7 +73,7 @@ impl Grant {
 }
 
 impl HoldReason {
-    /// Whether permission despite `self` is permission despite `other`. A policy that asks about fewer calls is included.
+    /// Whether a grant for `self` also covers `other`. A policy that asks about fewer calls is included.
     fn includes(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Agent(granted), Self::Agent(asks)) => granted >= asks,
@@ -81,7 +81,7 @@ impl HoldReason {
         }
     }
 
-    /// The reason behind an asker; none where no grant can lift it.
+    /// The reason for which an asker holds a call. None if no grant can lift it.
     pub(crate) fn for_asker(
         asker: &Asker,
         scopes: ApprovalScopes,
@@ -89,7 +89,7 @@ impl HoldReason {
         control: &Control,
     ) -> Option<Self> {
         match asker {
-            // Before the two were told apart. The tool's own word is the narrower of them.
+            // Older logs did not distinguish these two. The tool's own setting is the narrower one.
             Asker::Policy | Asker::Tool => Some(Self::Tool),
             Asker::Rule(index) => revision.rules.get(usize::from(*index))?.digest().map(Self::Rule),
             Asker::Agent => Some(Self::Agent(scopes.run.min(scopes.agent))),

@@ -1,4 +1,4 @@
-//! Names of things, and the ids that are derived so that a retry has the same ones.
+//! Names of things, and ids that are derived, so that a retry produces the same ones.
 
 use alloc::borrow::Cow;
 use alloc::format;
@@ -62,7 +62,7 @@ names! {
     #[derive(Serialize, Deserialize)]
     #[serde(transparent)]
     DecisionId;
-    /// A standing permission.
+    /// A standing approval.
     #[derive(Serialize, Deserialize)]
     #[serde(transparent)]
     GrantId;
@@ -75,7 +75,7 @@ names! {
     #[derive(Serialize, Deserialize)]
     #[serde(transparent)]
     PluginName;
-    /// Who said it: the name of a key, `anonymous`, or `system`. Never taken from a request's body.
+    /// Who sent it: the name of a key, `anonymous`, or `system`. Never taken from a request's body.
     #[derive(Serialize, Deserialize)]
     #[serde(transparent)]
     Principal;
@@ -88,7 +88,7 @@ impl Principal {
     }
 }
 
-/// The stored control holds up to 128 of these ids: a derived one takes 17 bytes there instead of 41.
+/// The stored control has up to 128 of these ids: a derived one takes 17 bytes there instead of 41.
 #[derive(Serialize, Deserialize)]
 enum CompactId<'a> {
     Approval([u8; 16]),
@@ -159,7 +159,7 @@ impl fmt::Debug for Digest {
     }
 }
 
-// Hex where people read it (events, golden logs), raw bytes where size counts (the stored control).
+// Hex where people read it (events, golden logs), raw bytes where size matters (the stored control).
 impl Serialize for Digest {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         if serializer.is_human_readable() {
@@ -183,25 +183,25 @@ impl<'de> Deserialize<'de> for Digest {
     }
 }
 
-/// The assistant message of step `step`; a retried model call has the same one.
+/// The id of the assistant message of step `step`; a retried model call has the same one.
 #[must_use]
 pub fn assistant_message_id(run: &RunId, step: u32) -> MessageId {
     MessageId::from(format!("msg_{run}_{step}"))
 }
 
-/// What the model is told about its answer of step `step`, where that is not the output that is wanted.
+/// The id of the message that asks the model to correct its answer of step `step`.
 #[must_use]
 pub fn correction_message_id(run: &RunId, step: u32) -> MessageId {
     MessageId::from(format!("msg_{run}_{step}_correction"))
 }
 
-/// What tells the model that some calls of its last answer were dropped.
+/// The id of the message that informs the model of dropped calls in its last answer.
 #[must_use]
 pub fn calls_dropped_message_id(run: &RunId, step: u32) -> MessageId {
     MessageId::from(format!("msg_{run}_{step}_calls_dropped"))
 }
 
-/// What tells the next run of the thread that this one had no answer.
+/// The id of the message that informs the next run of the thread that this one gave no answer.
 #[must_use]
 pub fn interruption_message_id(run: &RunId, step: u32) -> MessageId {
     MessageId::from(format!("msg_{run}_{step}_interrupted"))
@@ -212,33 +212,33 @@ pub fn tool_message_id(call: &CallId) -> MessageId {
     MessageId::from(format!("msg_{call}"))
 }
 
-/// The message that brings the result of a call whose placeholder had to stand in for it.
+/// The id of the message with the late result of a call that had a placeholder.
 #[must_use]
 pub fn late_message_id(call: &CallId) -> MessageId {
     MessageId::from(format!("late_{call}"))
 }
 
-/// A message that a plugin adds beside a call's result.
+/// The id of a message that a plugin adds to a call's result.
 #[must_use]
 pub fn plugin_note_id(call: &CallId, recorded_at: u64) -> MessageId {
     MessageId::from(format!("note_{recorded_at}_{call}"))
 }
 
-/// What a tool gets to recognise a repeat: the same over retries, take-overs and in-doubt repeats,
-/// another one for edited arguments.
+/// The key by which a tool recognises a repeated call: the same across retries, take-overs and in-doubt repeats,
+/// different for edited arguments.
 #[must_use]
 pub fn idempotency_key(run: &RunId, call: &CallId, arguments: &Digest) -> String {
     format!("{}", hash_parts(&[run.as_str(), call.as_str(), &format!("{arguments}")]))
 }
 
-/// For a call that the model gave no usable id: other runs of the thread make up others.
+/// An id for a call that the model gave no usable id. It differs between the runs of a thread.
 pub(crate) fn generated_call_id(run: &RunId, step: u32, index: u16) -> String {
     let hash = format!("{}", hash_parts(&["call", run.as_str()]));
     let short: String = hash.chars().take(16).collect();
     format!("call_{short}_{step}_{index}")
 }
 
-/// Those of one moment are in the order in which they were opened: a list that begins with the oldest shows them so.
+/// Ids of the same moment sort in the order of opening, so that lists which start with the oldest show them that way.
 pub(crate) fn suspension_id(prefix: &str, at: Timestamp, run: &RunId, ordinal: u32) -> SuspensionId {
     let mut hash = hash_parts(&["suspension", run.as_str(), &format!("{ordinal}")]);
     let [_, _, high, low] = ordinal.to_be_bytes();
@@ -247,7 +247,7 @@ pub(crate) fn suspension_id(prefix: &str, at: Timestamp, run: &RunId, ordinal: u
     SuspensionId::from(format!("{prefix}_{}", uuid_v7(at, &hash)))
 }
 
-/// What an approval with `apply_to_future` grants: one approval gives one grant.
+/// The id of the grant that an approval with `apply_to_future` gives: one grant per approval.
 #[must_use]
 pub fn grant_id(approval: &SuspensionId) -> GrantId {
     let approval = approval.as_str();
@@ -267,14 +267,14 @@ pub(crate) fn child_thread_id(at: Timestamp, parent: &RunId, call: &CallId) -> T
 fn hash_parts(parts: &[&str]) -> Digest {
     let mut hasher = Sha256::new();
     for part in parts {
-        // The length in front keeps ("ab","c") and ("a","bc") apart.
+        // The length prefix distinguishes ("ab","c") from ("a","bc").
         hasher.update((part.len() as u64).to_be_bytes());
         hasher.update(part.as_bytes());
     }
     Digest(hasher.finalize().into())
 }
 
-/// The layout of a version 7 UUID, its random part taken from the hash of what it names.
+/// The layout of a version 7 UUID. Its random part is taken from the hash of what it names.
 fn uuid_v7(at: Timestamp, hash: &Digest) -> String {
     let [_, _, t0, t1, t2, t3, t4, t5] = at.0.to_be_bytes();
     let mut uuid = [t0, t1, t2, t3, t4, t5, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
@@ -298,7 +298,7 @@ fn uuid_text(uuid: [u8; 16]) -> String {
     text
 }
 
-/// Only of a text that [`uuid_text`] would write again: an id is never stored as another.
+/// Accepts only a text that [`uuid_text`] would write again, so that an id is never stored as another.
 fn uuid_bytes(text: &str) -> Option<[u8; 16]> {
     let dashed = text.len() == 36
         && text.bytes().zip(0_usize..).all(|(byte, at)| (byte == b'-') == matches!(at, 8 | 13 | 18 | 23));

@@ -1,4 +1,4 @@
-//! What comes from outside the worker: the verdict when it is submitted, and the order in which a run hears it.
+//! Input from outside the worker: the verdict at submission, and the order in which a run processes it.
 
 mod unprocessed;
 
@@ -26,16 +26,16 @@ use crate::time::Timestamp;
 use crate::undecodable::{judge_child_end, judge_interrupt};
 use unprocessed::{end_is_accepted, is_answered, keeps_early};
 
-/// The number of an inbox row: grows in the order of arrival.
+/// The number of an inbox row. Numbers grow in order of arrival.
 pub type Ticket = u64;
 
-/// One row of a run's inbox. It was accepted, so it will be heard.
+/// One row of a run's inbox. It was accepted, so the run will process it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Item {
     Decision(Decision),
-    /// Given before the call was held; only for the arguments with this digest. The append that opens an approval
-    /// for them marks it answered: nobody else can decide it any more.
+    /// A decision given before the call was held. It is valid only for the arguments with this digest. The append that
+    /// opens an approval for them marks it answered, so no other decision can answer it.
     Early {
         decision: Decision,
         digest: Digest,
@@ -44,7 +44,7 @@ pub enum Item {
         cause: InterruptCause,
     },
     ChildEnded(ChildEnded),
-    /// An attempt that another worker had started has answered after all.
+    /// An attempt that another worker started has answered after all.
     LateAnswer {
         step: u32,
         call: CallId,
@@ -54,7 +54,7 @@ pub enum Item {
 }
 
 impl Item {
-    /// The call that it is about, if it is about one.
+    /// The call that the item is about, if any.
     #[must_use]
     pub const fn call(&self) -> Option<&CallId> {
         match self {
@@ -65,8 +65,8 @@ impl Item {
         }
     }
 
-    /// The item as it may be stored, or why it is refused. Of a late answer that could not be read back an error is kept:
-    /// the attempt has ended, and its call is not in doubt any more.
+    /// The item in a form that can be stored, or why it is refused. If a late answer could not be read back from the
+    /// log, an error is stored in its place: the attempt has ended, and its call is no longer in doubt.
     pub fn storable(mut self) -> Result<Self, String> {
         match &mut self {
             Self::Decision(decision) | Self::Early { decision, .. } => match &decision.action {
@@ -89,7 +89,7 @@ impl Item {
         Ok(self)
     }
 
-    /// It ends the run at once. Nothing that is not stored by then happens any more.
+    /// The item ends the run at once. Anything not stored by then does not happen.
     #[must_use]
     pub const fn interrupts(&self) -> bool {
         match self {
@@ -98,7 +98,7 @@ impl Item {
         }
     }
 
-    /// The decision in it, if it is one.
+    /// The decision in the item, if it is one.
     #[must_use]
     pub const fn decision(&self) -> Option<&Decision> {
         match self {
@@ -109,7 +109,7 @@ impl Item {
 }
 
 impl Verdict {
-    /// The item is put into the inbox.
+    /// Whether the item is put into the inbox.
     #[must_use]
     pub const fn is_taken(&self) -> bool {
         match self {
@@ -119,30 +119,30 @@ impl Verdict {
     }
 }
 
-/// A run as the store shows it while an item is submitted.
+/// A run's lifecycle as the store sees it when an item is submitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunLifecycle {
     Open,
-    /// An interrupt was accepted, or a decision that ends the run, or the end is decided.
+    /// An interrupt or a decision that ends the run was accepted, or the end is already decided.
     Ending,
     Ended,
 }
 
-/// An open suspension as the store shows it.
+/// An open suspension as the store sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SuspensionRow {
     pub id: SuspensionId,
     pub kind: SuspensionKind,
     pub mode: ResumeMode,
     pub arguments: Digest,
-    /// Of the tool as it was shown, where it is an approval.
+    /// For an approval: the digest of the tool definition that was shown to the approver.
     pub definition: Option<Digest>,
     pub expires_at: Option<Timestamp>,
-    /// An accepted decision, still unheard, answers it.
+    /// An accepted decision that the run has not processed yet answers it.
     pub answered: bool,
-    /// The attempt in doubt, where it is one.
+    /// The attempt in doubt, if the suspension is about one.
     pub doubted_attempt: Option<u32>,
-    /// The built-in gate asked, and a grant can keep it from asking about later calls.
+    /// The built-in gate asked, and a grant can stop it from asking about later calls.
     pub is_grantable: bool,
 }
 
@@ -155,29 +155,29 @@ pub struct EarlierDecision {
 #[must_use = "a refused decision changed nothing"]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The item is put into the inbox and will be heard.
+    /// The item is put into the inbox, and the run will process it.
     Accepted,
-    /// The approval was for another definition of the tool. The item is put into the inbox all the same: the run
-    /// voids the approval and holds the call again.
+    /// The approval was for another definition of the tool. The item is still put into the inbox: the run voids the
+    /// approval and holds the call again.
     ToolChanged,
-    /// The same decision again, also after the end.
+    /// The same decision was submitted again. Also returned after the end of the run.
     AlreadyApplied,
     Refused(Refusal),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// The same id was used for another decision.
+    /// The same id was used for a different decision.
     IdUsed,
     NotHeld,
-    /// Somebody else was faster.
+    /// Another decision was accepted first.
     Answered,
     Expired,
     RunOver,
     DigestMismatch,
     /// The call is in doubt, and the decision does not name the suspension ([`target_suspension`]).
     SuspensionNotNamed,
-    /// Malformed, or it fails the schema: nothing changed, still held.
+    /// The decision is malformed or fails the schema. Nothing changed; the call is still held.
     Invalid(String),
 }
 
@@ -212,18 +212,18 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// A run as an item meets it: its state, and what was accepted for it and is not heard.
+/// A run as a submitted item finds it: its state, and the accepted items that it has not processed yet.
 #[derive(Clone, Copy, Debug)]
 pub struct SubmitContext<'s> {
     pub control: &'s Control,
-    /// All of it, in the order of arrival.
+    /// All unprocessed items, in order of arrival.
     pub inbox: &'s [Item],
     /// A decision that was accepted earlier under the same id.
     pub earlier: Option<&'s Decision>,
 }
 
-/// The verdict on any item, with all that was accepted before it. An interrupt that was accepted before needs no second
-/// one.
+/// The verdict on any item, given all items accepted before it. A second interrupt is not needed if one was already
+/// accepted.
 pub fn judge_item(item: &Item, context: &SubmitContext<'_>) -> Verdict {
     let SubmitContext { control, inbox, .. } = *context;
     let interrupted = inbox.iter().any(Item::interrupts);
@@ -257,7 +257,7 @@ fn repeats(earlier: Option<&Decision>, decision: &Decision) -> Option<EarlierDec
     earlier.map(|earlier| EarlierDecision { same_content: earlier.same_content(decision) })
 }
 
-/// The verdict on an item for a run that has ended, for which its state is not needed. `earlier` is a decision that was
+/// The verdict on an item for a run that has ended. It does not need the run's state. `earlier` is a decision that was
 /// accepted under the same id.
 pub fn judge_after_end(item: &Item, earlier: Option<&Decision>) -> Verdict {
     let repeated = item.decision().and_then(|decision| repeats(earlier, decision));
@@ -268,7 +268,7 @@ pub fn judge_after_end(item: &Item, earlier: Option<&Decision>) -> Verdict {
     }
 }
 
-/// The suspension of a call that is open now, if one is.
+/// The call's open suspension, if there is one.
 #[must_use]
 pub fn suspension_row(control: &Control, call: &CallId, answered: bool) -> Option<SuspensionRow> {
     let call = control.call(call)?;
@@ -291,9 +291,9 @@ pub fn suspension_row(control: &Control, call: &CallId, answered: bool) -> Optio
     })
 }
 
-/// The suspension that a decision answers: the one it names, else the one that holds the call. A call in doubt is
-/// answered only by name: a decision that was meant for the approval and is sent again after a crash would otherwise
-/// repeat the write, or be taken for the result.
+/// The suspension that a decision answers: the one it names, otherwise the one that holds the call. A call in doubt can
+/// only be answered by naming the suspension. Otherwise a client that resends its approval after a crash would repeat
+/// the write, or its approval would be taken for the result.
 pub fn target_suspension(
     control: &Control,
     call: &CallId,
@@ -309,8 +309,8 @@ pub fn target_suspension(
     }
 }
 
-/// Decides who wins, in the transaction that marks the suspension answered. `row` is the suspension of the
-/// decision's call that is open now, if one is.
+/// Decides which decision wins, in the transaction that marks the suspension answered. `row` is the open suspension of
+/// the decision's call, if there is one.
 pub fn judge_decision(
     decision: &Decision,
     run: RunLifecycle,
@@ -367,7 +367,7 @@ fn changed(decision: &Decision, row: &SuspensionRow) -> bool {
     row.definition.is_some_and(|shown| decision.is_for_changed_tool(shown))
 }
 
-/// The late answer of the attempt that is under way, lost or in doubt settles it; any other is stale.
+/// A late answer settles the attempt if that attempt is running, lost or in doubt; any other late answer is stale.
 /// `under_way` is the attempt of a call that is Running, `row` the call's open suspension.
 pub fn judge_late_answer(
     run: RunLifecycle,
@@ -384,10 +384,10 @@ pub fn judge_late_answer(
     }
 }
 
-/// Which rows of the inbox the run hears in this pass, in which order: results first, then the rest as it came.
-/// A result never overtakes an earlier decision about the same call. With `at_boundary` decisions stay for later while a
-/// call executes, unless an interrupt waits with them, or the pass would overtake them otherwise (`include_deferred`, see
-/// [`overrides_accepted_answer`]). What comes before an interrupt is decided by
+/// Which inbox rows the run processes in this pass, and in which order: results first, then the rest in order of
+/// arrival. A result never overtakes an earlier decision about the same call. With `at_boundary`, decisions are
+/// deferred while a call executes, unless an interrupt is in the inbox too, or the pass would otherwise overtake them
+/// (`include_deferred`, see [`overrides_accepted_answer`]). What comes before an interrupt is decided by
 /// [`Run::decide_before_interrupt`](crate::Run::decide_before_interrupt).
 #[must_use]
 pub fn drain(control: &Control, inbox: &[Item], include_deferred: bool) -> Vec<usize> {
@@ -426,7 +426,7 @@ pub fn drain(control: &Control, inbox: &[Item], include_deferred: bool) -> Vec<u
     results
 }
 
-/// What an item says to the run; none where it has become pointless.
+/// Converts an item to the run's input. None if the item no longer has any effect.
 #[must_use]
 pub fn to_input(control: &Control, item: &Item) -> Option<Input> {
     match item {
@@ -446,7 +446,7 @@ pub fn to_input(control: &Control, item: &Item) -> Option<Input> {
     }
 }
 
-/// An early decision may be kept for a call that is on its way: the run is executing, so it is not parked.
+/// An early decision may be kept for a call that is running or at the gate: the run is executing, so it is not parked.
 #[must_use]
 pub fn may_keep_early(control: &Control, call: &CallId) -> bool {
     control.call(call).is_some_and(|call| {

@@ -1,4 +1,4 @@
-//! What someone said to a run. Any of it may be rejected.
+//! Inputs to a run. Any of them may be rejected.
 
 use alloc::collections::BTreeSet;
 use alloc::format;
@@ -22,19 +22,19 @@ use crate::tool::{Arguments, ToolLookup};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Input {
-    /// The run holds its thread; its input begins after this message.
+    /// The run now holds its thread. Its input begins after this message.
     Start {
         after: Option<MessageId>,
     },
-    /// Another worker took the run over. A `write` that was lost may be offered as in doubt from `doubt_at` on:
-    /// before that the old worker could still send it.
+    /// Another worker took over the run. A lost `write` may be offered as in doubt from `doubt_at` on: until then the
+    /// old worker could still send it.
     LeaseAcquired {
         epoch: u64,
         doubt_at: Timestamp,
     },
-    /// After a take-over: all that was accepted before has been heard, lost attempts may be replaced.
+    /// After a take-over: everything accepted before it has been processed, so lost attempts may be replaced.
     InboxDrained,
-    /// The hooks of RunStart, StepStart, BeforeInference, StepEnd or RunEnd.
+    /// Answers of the hooks of RunStart, StepStart, BeforeInference, StepEnd or RunEnd.
     PhaseAnswered {
         phase: crate::phase::Phase,
         hooks: HookAnswers,
@@ -52,8 +52,8 @@ pub enum Input {
         attempt: u32,
         outcome: Outcome,
     },
-    /// The hooks of AfterToolExecute that were heard since the last event that recorded one, empty answers
-    /// included: an empty answer leaves no event, so it counts only together with the rest.
+    /// Answers of the hooks of AfterToolExecute since the last event that recorded one, including empty answers. An
+    /// empty answer leaves no event, so it counts only together with the rest.
     AfterTools {
         heard: Vec<(CallId, HookAnswers)>,
     },
@@ -66,7 +66,7 @@ pub enum Input {
     DeadlineReached,
 }
 
-/// A finished model call, with what the hooks of AfterInference said of it.
+/// A finished model call, with the answers of the hooks of AfterInference.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ModelAnswered {
     pub step: u32,
@@ -76,24 +76,24 @@ pub struct ModelAnswered {
     pub calls: Vec<RequestedCall>,
     pub usage: Usage,
     pub origin: Origin,
-    /// Places in the agent's stop conditions whose pattern the text matches.
+    /// Indices of the agent's stop conditions whose pattern the text matches.
     pub matched: Vec<u16>,
-    /// Whether the text is the output that the run has to end with. None where none is wanted.
+    /// Whether the text is the output that the run has to end with. None if no output is wanted.
     pub output: Option<OutputFit>,
-    /// Call ids of the thread that equal an asked id, or such an id with `~` and a number behind it.
+    /// Call ids already used in the thread that equal a requested id, or such an id followed by `~` and a number.
     pub taken: BTreeSet<CallId>,
     pub hooks: HookAnswers,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RequestedCall {
-    /// As the model gave it: perhaps empty, perhaps used before.
+    /// The id as the model gave it: it may be empty or already used.
     pub id: String,
     pub tool: ToolName,
     pub arguments: Arguments,
 }
 
-/// Why a model call gave no answer, and whether trying again may help.
+/// Why a model call gave no answer, and whether a retry may help.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModelFailure {
     pub message: String,
@@ -101,17 +101,17 @@ pub struct ModelFailure {
     pub retry_after_ms: Option<u64>,
 }
 
-/// All that the gate needs to know of a call that is next in line or resumes.
+/// Everything the gate needs to know about a call that is next in line or resumes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct GateInput {
     pub call: CallId,
     pub tool: ToolLookup,
-    /// Of the arguments that will really be sent, validated and canonicalised anew.
+    /// The arguments that will really be sent, validated and canonicalised again.
     pub arguments: Arguments,
     pub hits: Vec<PatternHit>,
-    /// What approvers have granted for calls of this tool in this thread, as far as it counts now.
+    /// What approvers have granted for calls of this tool in this thread, as far as it is valid now.
     pub grants: Vec<Grant>,
-    /// The caller who loosened this run's policy may no longer approve: the agent's own policy counts.
+    /// The caller who loosened this run's policy may no longer approve, so the agent's own policy applies.
     pub loosening_ended: bool,
     pub hooks: HookAnswers,
 }
@@ -121,7 +121,7 @@ pub struct GateInput {
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
     Answered(ToolAnswer),
-    /// Nothing left this machine.
+    /// Nothing was sent from this machine.
     NotSent {
         why: String,
         retry_after_ms: Option<u64>,
@@ -141,8 +141,8 @@ pub enum ToolAnswer {
 }
 
 impl ToolAnswer {
-    /// What is said in place of an answer that could not be read back from the log. It did run: the reader must not take
-    /// it for a call that did nothing.
+    /// The text that replaces an answer which could not be read back from the log. The call did run: a reader must not
+    /// take it for a call that did nothing.
     #[must_use]
     pub(crate) fn unstorable(&self) -> Option<String> {
         match self {
@@ -161,9 +161,9 @@ pub struct ChildEnded {
     pub call: CallId,
     pub run: RunId,
     pub end: ChildEnd,
-    /// Its own and that of its children.
+    /// Tokens used by the child and its own children.
     pub usage: Usage,
-    /// Runs that it started, directly and through others.
+    /// Number of runs that it started, directly and through others.
     #[serde(default)]
     pub descendants: u32,
 }

@@ -20,14 +20,14 @@ impl Json {
         self.0.get()
     }
 
-    /// Builds the value. `Null` where the text has none: it was written from a value, so it always has one, except in a
-    /// row that was damaged or holds a key which is [reserved](crate::json_value::RESERVED_KEY_PREFIX).
+    /// Builds the value. The text was written from a value, so parsing succeeds, except for a row that was damaged or
+    /// has a [reserved](crate::json_value::RESERVED_KEY_PREFIX) key: then the result is `Null`.
     #[must_use]
     pub fn to_value(&self) -> Value {
         serde_json::from_str(self.as_str()).unwrap_or_default()
     }
 
-    /// As a model reads it: a string without its quotes, anything else as compact JSON.
+    /// The form that a model reads: a string without its quotes, anything else as compact JSON.
     #[must_use]
     pub fn plain_text(&self) -> Cow<'_, str> {
         if self.as_str().starts_with('"')
@@ -41,7 +41,7 @@ impl Json {
 
 impl From<&Value> for Json {
     fn from(value: &Value) -> Self {
-        // A value has only keys that are strings and numbers that JSON has, so it can always be written.
+        // A value has only string keys and numbers that JSON can represent, so it can always be written.
         Self(to_raw_value(value).unwrap_or_default().into())
     }
 }

@@ -1,9 +1,9 @@
-//! Walks JSON text before a value is built from it.
+//! Checks JSON text before a value is built from it.
 //!
-//! Text from outside is refused while it is still text where its value could not be stored and read back, or would cost
-//! too much memory: nested too deeply, too many values, a key twice in one object, a key that the JSON library gives a
-//! meaning of its own, half a surrogate pair, a number that would change. The walk keeps its own stack, so hostile
-//! nesting cannot exhaust the thread's.
+//! Text from outside is refused before parsing if its value could not be stored and read back, or would cost too much
+//! memory: nested too deeply, too many values, a duplicate key in an object, a key that the JSON library reserves, half
+//! a surrogate pair, a number that would change. The walk uses its own stack, so hostile nesting cannot exhaust the
+//! thread's.
 
 mod quoted;
 
@@ -16,7 +16,7 @@ use serde_json::Value;
 use crate::json_value::{MemoryEstimate, RESERVED_KEY_PREFIX, VALUE_DEPTH_MAX, VALUE_NODES_MAX};
 use quoted::{Quoted, hex_value};
 
-/// Steps of a path that a fault names, and characters of each.
+/// Maximum number of path steps that a fault names, and maximum characters of each.
 const PATH_STEPS_MAX: usize = 16;
 const KEY_CHARS_MAX: usize = 100;
 
@@ -28,7 +28,7 @@ pub struct Bounds {
 }
 
 impl Bounds {
-    /// One value that is to be stored.
+    /// Limits of one value that is to be stored.
     pub const VALUE: Self = Self { depth_max: VALUE_DEPTH_MAX, nodes_max: VALUE_NODES_MAX };
 }
 
@@ -61,10 +61,10 @@ pub enum FaultKind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TextFault {
     pub kind: FaultKind,
-    /// `a.b[3]`, without the duplicate or reserved key itself; empty at the root. The first step where the nesting is
+    /// `a.b[3]`, without the duplicate or reserved key itself; empty at the root. Only the first step if the nesting is
     /// too deep.
     pub path: String,
-    /// Of the byte at which the walk stopped; both start at 1.
+    /// Position of the byte at which the walk stopped; both start at 1.
     pub line: usize,
     pub column: usize,
 }
@@ -95,7 +95,7 @@ impl fmt::Display for TextFault {
 }
 
 impl TextFault {
-    /// It is not JSON at all.
+    /// The text is not JSON at all.
     #[must_use]
     pub const fn is_syntax(&self) -> bool {
         matches!(self.kind, FaultKind::NotJson(_))
@@ -113,7 +113,7 @@ pub fn parse(text: &str, bounds: &Bounds) -> Result<Value, TextFault> {
     })
 }
 
-/// The same for bytes that may not be UTF-8.
+/// Like [`parse`], for bytes that may not be UTF-8.
 pub fn parse_bytes(bytes: &[u8], bounds: &Bounds) -> Result<Value, TextFault> {
     match core::str::from_utf8(bytes) {
         Ok(text) => parse(text, bounds),
@@ -123,7 +123,7 @@ pub fn parse_bytes(bytes: &[u8], bounds: &Bounds) -> Result<Value, TextFault> {
     }
 }
 
-/// What the text's value costs, or the first reason to refuse it.
+/// The cost of the text's value, or the first reason to refuse it.
 pub fn walk(bytes: &[u8], bounds: &Bounds) -> Result<Cost, TextFault> {
     let mut walk = Walk::new(bytes, bounds);
     if let Err(error) = core::str::from_utf8(bytes) {
@@ -141,7 +141,7 @@ enum OpenContainer {
         index: usize,
     },
     Object {
-        /// Where its keys begin among [`Walk::keys`].
+        /// Index of its first key in [`Walk::keys`].
         keys_from: usize,
     },
 }
@@ -183,7 +183,7 @@ impl<'t> Walk<'t> {
         }
     }
 
-    /// Takes a scalar, an empty container, or the beginning of a container up to its first value.
+    /// Consumes a scalar, an empty container, or the beginning of a container up to its first value.
     fn value(&mut self) -> Result<(), FaultKind> {
         loop {
             self.count_node()?;
@@ -220,7 +220,7 @@ impl<'t> Walk<'t> {
         }
     }
 
-    /// Closes what ends here. False where the whole document has ended, true where another value follows.
+    /// Closes the containers that end here. False if the whole document has ended, true if another value follows.
     fn after_value(&mut self) -> Result<bool, FaultKind> {
         loop {
             let token = self.peek_token();

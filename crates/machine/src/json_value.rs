@@ -1,17 +1,17 @@
 //! Which values can be stored and read back, and what they cost in memory.
 //!
-//! Text from outside is judged before a value is built ([`json_text`](crate::json_text)). Values that were built in this
-//! process, by a tool or a plugin, are judged here.
+//! Text from outside is checked before a value is built ([`json_text`](crate::json_text)). Values that a tool or a
+//! plugin built in this process are checked here.
 
 use alloc::vec;
 use core::fmt;
 use serde_json::Value;
 
-/// Levels of one stored value. Far below what a JSON parser takes, with room for the event around the value.
+/// Maximum depth of one stored value. Far below a JSON parser's limit, with room for the event around the value.
 pub const VALUE_DEPTH_MAX: usize = 64;
-/// Objects, arrays and scalars of one stored value: at most some 20 MB of memory.
+/// Maximum objects, arrays and scalars of one stored value: at most some 20 MB of memory.
 pub const VALUE_NODES_MAX: usize = 50_000;
-/// `serde_json` gives keys with this prefix a meaning of its own: an object that has one is not read back as it was
+/// `serde_json` gives keys with this prefix a special meaning: an object that has one is not read back as it was
 /// written, or not at all.
 pub const RESERVED_KEY_PREFIX: &str = "$serde_json::private::";
 
@@ -33,14 +33,13 @@ impl fmt::Display for ValueFault {
     }
 }
 
-/// None where the value can be stored and read back.
+/// None if the value can be stored and read back.
 #[must_use]
 pub fn fault(value: &Value) -> Option<ValueFault> {
     fault_within(value, VALUE_NODES_MAX)
 }
 
-/// The same with another bound for its size. Walks with a stack of its own: a hostile value must not exhaust the
-/// thread's.
+/// Like [`fault`] with another size limit. Uses its own stack: a hostile value must not exhaust the thread's.
 #[must_use]
 pub fn fault_within(value: &Value, nodes_max: usize) -> Option<ValueFault> {
     let mut stack = vec![(value, 1)];
@@ -71,7 +70,7 @@ fn is_reserved(key: &str) -> bool {
     key.starts_with(RESERVED_KEY_PREFIX)
 }
 
-/// Estimated memory of a value that may not be deep.
+/// Estimated memory of a value.
 #[must_use]
 pub fn memory_bytes(value: &Value) -> usize {
     let mut memory = MemoryEstimate::new();
@@ -92,15 +91,15 @@ pub fn memory_bytes(value: &Value) -> usize {
     memory.bytes()
 }
 
-/// A sum over the parts of a value. Objects are what costs: one entry takes as much as eleven.
+/// A sum over the parts of a value. Objects dominate: an object with one entry takes as much as one with eleven.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MemoryEstimate(usize);
 
 /// Its slot in an array that grows by doubling.
 const NODE_BYTES: usize = 48;
-/// What the allocator adds to a text.
+/// The allocator's overhead for a text.
 const TEXT_BYTES: usize = 16;
-/// A leaf of the tree that an object is, which is about half full.
+/// A leaf of an object's B-tree, which is about half full.
 const LEAF_BYTES: usize = 656;
 const LEAF_ENTRIES: usize = 6;
 
@@ -117,7 +116,7 @@ impl MemoryEstimate {
         self.0 += if length == 0 { 0 } else { length + TEXT_BYTES };
     }
 
-    /// Without its keys and values.
+    /// The object without its keys and values.
     pub(crate) const fn add_object(&mut self, entries: usize) {
         self.0 += entries.div_ceil(LEAF_ENTRIES) * LEAF_BYTES;
     }

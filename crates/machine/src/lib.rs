@@ -1,32 +1,32 @@
-//! Holdpoint's pure heart. No IO happens here: no clock, no thread, no random number, no network, no disk.
+//! Holdpoint's pure core. No IO happens here: no clock, no thread, no random number, no network, no disk.
 //!
 //! The machine decides everything and does nothing. [`Run::decide`] turns an [`Input`] into [`Event`]s or a
-//! [`Rejection`] that changed nothing; [`Run::apply`] is the only place where state changes; [`Run::wanted`] says
-//! what the world should be doing now; [`Run::next_deadline`] says when the run must be looked at again, and why.
-//! Effects are derived from state, never queued, so recovery is the ordinary path: load, hear what was accepted
-//! meanwhile, look at what is wanted, go on.
+//! [`Rejection`] that changed nothing; [`Run::apply`] is the only place where state changes; [`Run::wanted`] returns
+//! the effects that should be under way; [`Run::next_deadline`] returns when the run must be woken again, and why.
+//! Effects are derived from state, never queued, so recovery is the ordinary path: load the run, process what was
+//! accepted in the meantime, derive what is wanted, continue.
 //!
-//! How a driver uses it, in this order and in no other:
+//! A driver uses it in exactly this order:
 //!
 //! 1. Load the [`Control`] of a run ([`Control::decode`]), or make it from the event of [`queue`] with [`fold`].
 //! 2. After every claim: [`Input::LeaseAcquired`], then the rows that [`inbox::drain`] names, each turned into an
 //!    input by [`inbox::to_input`], then [`Input::InboxDrained`]. Start nothing before that.
-//! 3. Say [`Input::Start`] once the run holds its thread, [`Input::DeadlineReached`] when [`Run::next_deadline`] has
-//!    come, and whatever the tasks bring back. For each: `decide`, then `apply` every event to the worker's own copy.
-//!    A rejected row is consumed too, unless [`Rejection::is_internal_error`]: then stop the run. While an accepted interrupt
-//!    waits in the inbox, say results and the rows before it with [`Run::decide_before_interrupt`], then the interrupt,
-//!    and nothing else. Say everything again, with `include_deferred`, where the commit would override an
-//!    accepted answer ([`inbox::overrides_accepted_answer`]).
+//! 3. Submit [`Input::Start`] once the run holds its thread, [`Input::DeadlineReached`] when [`Run::next_deadline`] is
+//!    due, and the results of tasks. For each: `decide`, then `apply` every event to the worker's own copy. A rejected
+//!    row is consumed too, unless [`Rejection::is_internal_error`]: then stop the run. While an accepted interrupt is
+//!    in the inbox, submit results and the rows before it with [`Run::decide_before_interrupt`], then the interrupt,
+//!    and nothing else. If the commit would override an accepted answer ([`inbox::overrides_accepted_answer`]), start
+//!    the pass again with `include_deferred`.
 //! 4. Store all new events in one commit, with the encoded control, the rows consumed, what [`delivery`] derives
-//!    from the events, children under [`policy::for_child`], and at the end of the run [`thread::promote`]. Refused
-//!    because something was accepted since the inbox was read: load again and make the pass again. Refused for any other
-//!    reason: give the run up. Either way nothing was published and nothing was started.
-//! 5. Publish the events; start what is wanted and is not under way ([`Effect::same_task`]); stop what is not wanted
-//!    any more.
+//!    from the events, children under [`policy::for_child`], and at the end of the run [`thread::promote`]. If the
+//!    store refuses the commit because it accepted something since the inbox was read, load again and repeat the pass.
+//!    If it refuses for any other reason, release the run. In both cases nothing was published or started.
+//! 5. Publish the events; start what is wanted and not under way ([`Effect::same_task`]); stop what is no longer
+//!    wanted.
 //! 6. Wait for the inbox, for something under way, or for the deadline.
 //!
-//! What needs a library that cannot be here (schemas, canonical digests, regular expressions, a look at the live
-//! configuration) comes in with the input.
+//! Anything that needs a library which cannot be used here (schemas, canonical digests, regular expressions, access
+//! to the live configuration) is passed in with the input.
 #![no_std]
 #![cfg_attr(
     not(test),
@@ -108,24 +108,24 @@ impl Run {
         decide::decide(&self.revision, &self.control, input, now, false)
     }
 
-    /// The same where an accepted interrupt waits behind the input. What was answered is recorded, and nothing follows
-    /// from it: no attempt, no next step and no other end than the interrupt's.
+    /// Like [`Run::decide`], for an input that precedes an accepted interrupt. The answer is recorded, and nothing
+    /// follows from it: no attempt, no next step and no end other than the interrupt's.
     pub fn decide_before_interrupt(&self, input: &Input, now: Timestamp) -> Result<Decided, Rejection> {
         decide::decide(&self.revision, &self.control, input, now, true)
     }
 
-    /// The only place where state changes. An error means that the log cannot be trusted: stop the run loudly.
+    /// The only place where state changes. An error means that the log cannot be trusted: halt the run and report it.
     pub fn apply(&mut self, event: &Event) -> Result<(), ImpossibleEvent> {
         apply::apply(&mut self.control, event)
     }
 
-    /// What the world should be doing now.
+    /// The effects that should be under way now.
     #[must_use]
     pub fn wanted(&self) -> BTreeSet<Effect> {
         wanted::wanted(&self.revision, &self.control)
     }
 
-    /// When the run must be looked at again although nobody says anything, and why.
+    /// When the run must be woken even if no input arrives, and why.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Deadline> {
         wanted::next_deadline(&self.control)

@@ -1,4 +1,4 @@
-//! Messages as the log has them. Texts are stored once: a message refers to the event that has them.
+//! Messages as stored in the log. Texts are stored once: a message refers to the event that has them.
 
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -15,7 +15,7 @@ use crate::tool::Arguments;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "role", rename_all = "snake_case")]
 pub enum Message {
-    /// Its content stands in `run.queued`.
+    /// The content is in `run.queued`.
     User {
         id: MessageId,
     },
@@ -28,7 +28,7 @@ pub enum Message {
         usage: Usage,
         /// Stop conditions whose pattern the text matches.
         matched: Vec<u16>,
-        /// Where the run's last answer has to fit a schema: whether this one does. Never beside calls.
+        /// If the run's last answer has to fit a schema: whether this one does. Never set together with calls.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         output: Option<OutputFit>,
         #[serde(default, skip_serializing_if = "Origin::is_empty")]
@@ -45,18 +45,18 @@ pub enum Message {
         call_id: CallId,
         body: NoteBody,
     },
-    /// Tells the model, in the user role, that its last answer does not fit the output that is wanted.
+    /// Informs the model, in the user role, that its last answer does not fit the wanted output.
     Correction {
         id: MessageId,
         why: String,
     },
-    /// Tells the model, in the user role, that its last answer asked for more calls than the run could take.
+    /// Informs the model, in the user role, that its last answer asked for more calls than the run could take.
     CallsDropped {
         id: MessageId,
         taken: u32,
         dropped: u32,
     },
-    /// Tells whoever answers next, in the user role, that the run was interrupted while its model was asked.
+    /// Informs the model that answers next, in the user role, that the run was interrupted during a model call.
     Interruption {
         id: MessageId,
     },
@@ -77,10 +77,10 @@ impl Message {
     }
 }
 
-/// Where an answer comes from, as far as it matters later.
+/// Where an answer comes from, as far as later steps need it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Origin {
-    /// Which of the agent's models it was, where there are several.
+    /// Which of the agent's models answered, if there are several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -94,10 +94,10 @@ impl Origin {
     }
 }
 
-/// Reasoning that a provider signed or encrypted and wants back with the results of the calls. Nobody else can read it.
+/// Reasoning that a provider signed or encrypted and wants back with the results of the calls. Only it can read this.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sealed {
-    /// Who made it; nobody else is given it.
+    /// The provider that made it. It is sent to no other provider.
     pub by: String,
     pub content: Arc<str>,
 }
@@ -106,7 +106,7 @@ pub struct Sealed {
 pub struct CallInMessage {
     pub call_id: CallId,
     pub tool: ToolName,
-    /// The model's own arguments, where a hook set others. Otherwise they stand in `tool.requested`.
+    /// The model's own arguments, if a hook replaced them. Otherwise they are in `tool.requested`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub own_arguments: Option<Arguments>,
 }
@@ -117,7 +117,7 @@ pub struct CallInMessage {
 pub enum ToolBody {
     /// The event that made the call terminal.
     Settled { seq: u64 },
-    /// The call is held and the model is called without its result.
+    /// The call is held, and the model is called without its result.
     Placeholder { kind: Option<SuspensionKind> },
 }
 
@@ -126,6 +126,6 @@ pub enum ToolBody {
 pub enum NoteBody {
     /// The result of a call that had a placeholder.
     Late { seq: u64 },
-    /// What a hook of AfterToolExecute asked to be noted, in its recorded answer.
+    /// A note that a hook of AfterToolExecute asked for, in its recorded answer.
     Plugin { seq: u64 },
 }

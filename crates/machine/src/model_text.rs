@@ -12,12 +12,12 @@ use crate::termination::Stopped;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChangedBy {
     Approver,
-    /// Whoever answered the question that the call was held for.
+    /// The person who answered the question that the call was held for.
     Answer,
 }
 
-/// The text of a terminal fact; none for any other. `changed`: the arguments that ran, where they are not the
-/// model's. Of a text with more characters than `chars_max` the result itself is cut first.
+/// The text of a terminal fact; none for any other fact. `changed` is the arguments that ran, if they are not the
+/// model's. If the text has more than `chars_max` characters, the result itself is cut first.
 #[must_use]
 pub fn result_text(fact: &Fact, changed: Option<(ChangedBy, &Value)>, chars_max: usize) -> Option<String> {
     let mut warned = String::new();
@@ -70,8 +70,8 @@ pub fn result_text(fact: &Fact, changed: Option<(ChangedBy, &Value)>, chars_max:
     Some(bounded(&changed, &text, &warned, chars_max))
 }
 
-/// A text in three parts for the model. Where it has more characters than `chars_max`, the middle part is cut, then what
-/// is left of the whole, and the last line says how many characters are missing.
+/// A text in three parts for the model. If it has more than `chars_max` characters, the middle part is cut first, then
+/// the rest of the text. The last line says how many characters are missing.
 #[must_use]
 pub fn bounded(before: &str, text: &str, after: &str, chars_max: usize) -> String {
     let whole = [before, text, after].concat();
@@ -107,7 +107,7 @@ fn cancelled(reason: CancelReason, text: Option<&str>) -> String {
     format!("Cancelled: {reason}")
 }
 
-/// Stands in for a result that does not exist yet. The model can tell it from a call that ran and returned
+/// Placeholder for a result that does not exist yet. The model can distinguish it from a call that ran and returned
 /// nothing.
 #[must_use]
 pub fn placeholder(kind: Option<SuspensionKind>) -> String {
@@ -123,7 +123,7 @@ pub fn placeholder(kind: Option<SuspensionKind>) -> String {
     }
 }
 
-/// An answer that is not the output which is wanted, told in the user role.
+/// Message in the user role: the answer does not fit the output that is wanted.
 #[must_use]
 pub fn correction(why: &str) -> String {
     format!(
@@ -132,7 +132,7 @@ pub fn correction(why: &str) -> String {
     )
 }
 
-/// Calls that the run had no room for, told in the user role after the results of those that it took.
+/// Message in the user role: the run had no room for some calls. It follows the results of the calls that it took.
 #[must_use]
 pub fn calls_dropped(taken: u32, dropped: u32) -> String {
     let total = taken.saturating_add(dropped);
@@ -146,16 +146,16 @@ pub fn calls_dropped(taken: u32, dropped: u32) -> String {
     )
 }
 
-/// What the next run of a thread is told in the user role, behind a question that was never answered.
+/// Message in the user role for the next run of a thread, placed after a question that was never answered.
 pub const INTERRUPTION: &str = "[The run was interrupted here, before the model had answered.]";
 
-/// The late result of a call that had a placeholder, told in the user role.
+/// The late result of a call that had a placeholder, sent in the user role.
 #[must_use]
 pub fn late_result(call: &str, tool: &str, text: &str) -> String {
     format!("Result of the earlier call {call} ({tool}): {text}")
 }
 
-/// Why a delegated run that was stopped before its end gave no result, with what it had said by then.
+/// Why a delegated run was stopped before its end and gave no result, followed by the last text it had produced.
 #[must_use]
 pub fn child_stopped(stopped: &Stopped, last_text: &str) -> String {
     let mut text = format!("the delegated run was stopped before it was done: {}", stopped.code.as_str());

@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::json_text::{self, Bounds};
 use crate::termination::truncate_reason;
 
-/// Whether an answer is the output that is wanted. Schemas are judged by the shell.
+/// Whether an answer is the wanted output. The shell checks schemas.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OutputFit {
@@ -17,7 +17,7 @@ pub enum OutputFit {
 }
 
 impl OutputFit {
-    /// A text that no schema was asked about yet: it must be JSON.
+    /// Checks a text that has not been checked against a schema yet: it must be JSON.
     #[must_use]
     pub fn check(text: &str, fault: impl FnOnce(&Value) -> Option<String>) -> Self {
         match parse_output(text) {
@@ -26,7 +26,7 @@ impl OutputFit {
         }
     }
 
-    /// As events have it: the control state has to stay small.
+    /// The form stored in events, with bounded length: the control state has to stay small.
     pub(crate) fn bounded(&self) -> Self {
         match self {
             Self::Fits => Self::Fits,
@@ -34,7 +34,7 @@ impl OutputFit {
         }
     }
 
-    /// What it takes in the stored control, its own length included.
+    /// Bytes that it takes in the stored control, including its length prefix.
     pub(crate) const fn bytes(&self) -> usize {
         const FIXED: usize = 16;
         match self {
@@ -44,7 +44,7 @@ impl OutputFit {
     }
 }
 
-/// What came of the last answer.
+/// The verdict on the last answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum JudgedOutput {
     /// The text of the message that this event adds is the output.
@@ -65,7 +65,7 @@ impl JudgedOutput {
     }
 }
 
-/// The JSON that an answer consists of. Models like to put a fence around it, and that is no reason to ask again.
+/// Parses the JSON that an answer consists of. Models often put a code fence around it, which is accepted.
 pub fn parse_output(text: &str) -> Result<Value, String> {
     json_text::parse(strip_code_fence(text.trim()), &Bounds::VALUE).map_err(|fault| {
         let what = if fault.is_syntax() { "it is not JSON" } else { "it cannot be used" };
@@ -73,7 +73,7 @@ pub fn parse_output(text: &str) -> Result<Value, String> {
     })
 }
 
-/// The output in the text of a stored answer that was [judged](parse_output) when it came.
+/// The output in the text of a stored answer that was [judged](parse_output) when it arrived.
 #[must_use]
 pub fn stored_output(text: &str) -> Option<Value> {
     serde_json::from_str(strip_code_fence(text.trim())).ok()
@@ -81,7 +81,7 @@ pub fn stored_output(text: &str) -> Option<Value> {
 
 fn strip_code_fence(text: &str) -> &str {
     let inside = text.strip_prefix("```").and_then(|rest| rest.strip_suffix("```"));
-    // Behind the fence stands at most the name of the language.
+    // The opening fence may be followed by nothing but the name of the language.
     let body = inside.and_then(|rest| rest.split_once('\n')).filter(|(language, _)| {
         let language = language.trim();
         language.is_empty() || language.eq_ignore_ascii_case("json")

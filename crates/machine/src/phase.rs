@@ -1,4 +1,4 @@
-//! The eight phases, what a hook may answer in each, and how the answers for one call become one.
+//! The eight phases, what a hook may answer in each, and how several answers about one call are combined.
 
 use alloc::format;
 use alloc::string::String;
@@ -99,7 +99,7 @@ pub enum Scope {
     Thread,
 }
 
-/// What a hook may ask for. Each belongs to certain phases; elsewhere it is an error.
+/// What a hook may ask for. Each action belongs to certain phases; in any other phase it is an error.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Action {
@@ -124,7 +124,7 @@ pub enum Action {
         text: String,
     },
     SkipInference,
-    /// The index is the call's place in the model's answer.
+    /// The index is the call's position in the model's answer.
     DropCall {
         index: u16,
     },
@@ -142,8 +142,8 @@ pub enum Action {
     },
 }
 
-/// What one answer asks to be noted, one text a line, the first of them with a word in it. None where it asks for no
-/// note.
+/// The notes that one answer asks for, one text per line, starting with the first that is not empty. None if it asks
+/// for no note.
 #[must_use]
 pub fn note_text(actions: &[Action]) -> Option<String> {
     let mut note: Option<String> = None;
@@ -180,7 +180,7 @@ impl Action {
         }
     }
 
-    /// Of a value that could not be read back from the log.
+    /// Why a value in the action could not be read back from the log.
     fn value_fault(&self) -> Option<ValueFault> {
         match self {
             Self::SetState { value, .. }
@@ -223,7 +223,7 @@ impl Action {
     }
 }
 
-/// What a hook or a tool that holds a call wants to be asked.
+/// What a hook or a tool that holds a call asks for.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SuspendRequest {
     pub kind: AskKind,
@@ -236,7 +236,7 @@ pub struct SuspendRequest {
     )]
     pub schema: Option<Arc<Value>>,
     pub mode: ResumeMode,
-    /// Given back with the answer; bounded by the shell that took it in.
+    /// Returned with the answer. The shell limits its size when it accepts it.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -249,13 +249,13 @@ pub struct SuspendRequest {
 }
 
 impl SuspendRequest {
-    /// Of its schema or its state, where one could not be read back from the log.
+    /// Why the schema or the state could not be read back from the log.
     pub(crate) fn value_fault(&self) -> Option<ValueFault> {
         let mut values = [&self.schema, &self.resume_state].into_iter().flatten();
         values.find_map(|value| json_value::fault(value))
     }
 
-    /// Somebody has to say yes before the call runs.
+    /// A person has to approve the call before it runs.
     #[must_use]
     pub fn approval(question: &str) -> Self {
         Self::new(AskKind::Approval, question, ResumeMode::ReplayToolCall)
@@ -267,7 +267,7 @@ impl SuspendRequest {
         Self::new(AskKind::Question, question, ResumeMode::UseDecisionAsToolResult)
     }
 
-    /// Someone will post the result of the call.
+    /// An external service will post the result of the call.
     #[must_use]
     pub fn external(question: &str) -> Self {
         Self::new(AskKind::External, question, ResumeMode::UseDecisionAsToolResult)
@@ -285,7 +285,7 @@ impl SuspendRequest {
         }
     }
 
-    /// What an answer has to fit.
+    /// The schema that an answer has to fit.
     #[must_use]
     pub fn schema(mut self, schema: Value) -> Self {
         self.schema = Some(Arc::new(schema));
@@ -298,7 +298,7 @@ impl SuspendRequest {
         self
     }
 
-    /// Given back with the answer.
+    /// Returned to the tool with the answer.
     #[must_use]
     pub fn resume_state(mut self, state: Value) -> Self {
         self.resume_state = Some(Arc::new(state));
@@ -313,7 +313,7 @@ impl SuspendRequest {
     }
 }
 
-/// The kinds that a hook or a tool can ask for; the others arise by themselves.
+/// The kinds that a hook or a tool can ask for. The engine creates the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AskKind {
@@ -343,7 +343,7 @@ pub enum SuppliedResult {
     Pending(SuspendRequest),
 }
 
-/// What one plugin's hook came back with.
+/// The result of one plugin's hook.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct HookAnswer {
     pub plugin: PluginName,
@@ -354,7 +354,7 @@ pub struct HookAnswer {
 #[serde(rename_all = "snake_case")]
 pub enum HookOutcome {
     Actions(Vec<Action>),
-    /// It failed, panicked or was late.
+    /// The hook failed, panicked or timed out.
     Failed(String),
 }
 
@@ -362,21 +362,22 @@ pub enum HookOutcome {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct HookAnswers {
     pub answers: Vec<HookAnswer>,
-    /// Bytes of all plugin state of the run and its thread once these answers are stored.
+    /// Total bytes of plugin state of the run and its thread once these answers are stored.
     pub state_bytes_after: u32,
 }
 
-/// All plugin state together.
+/// Limit for all plugin state together.
 pub const STATE_BYTES_MAX: u32 = 64 * 1024;
 
 impl HookAnswers {
-    /// The first thing that is wrong with them, in words, or none: where one failure spoils the whole.
+    /// The first fault in the answers, if any. For phases in which one failure invalidates all answers.
     #[must_use]
     pub fn fault(&self, phase: Phase) -> Option<String> {
         self.answers.iter().find_map(|answer| fault_of(answer, phase)).or_else(|| self.too_much_state())
     }
 
-    /// The same answers with each faulty one replaced by its failure: where the others still count.
+    /// The same answers with each faulty one replaced by its failure. For phases in which the other answers still
+    /// count.
     #[must_use]
     pub fn isolate_failures(&self, phase: Phase) -> Self {
         let mut alone = self.clone();
@@ -430,7 +431,7 @@ fn sets_state(answer: &HookAnswer) -> bool {
     }
 }
 
-/// The one thing that the hooks of BeforeToolExecute say about a call.
+/// The combined answer of the hooks of BeforeToolExecute about a call.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Intercept<'a> {
     Nothing,
@@ -450,8 +451,8 @@ impl Intercept<'_> {
     }
 }
 
-/// Block beats Suspend beats SetResult; of equal rank the first stays. A plugin that has asked about this call
-/// is not heard asking again.
+/// Block beats Suspend beats SetResult; of equal rank the first wins. A Suspend from a plugin that has already asked
+/// about this call is ignored.
 pub fn reduce<'a>(hooks: &'a HookAnswers, has_asked: impl Fn(&PluginName) -> bool) -> Intercept<'a> {
     let mut strongest = Intercept::Nothing;
     for (plugin, action) in hooks.actions() {

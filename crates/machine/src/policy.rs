@@ -1,4 +1,4 @@
-//! The policy of a run: where the sources of this design disagree, one field settles it per run.
+//! The policy of a run. Where this design's sources disagree, a policy field decides for each run.
 
 use core::fmt;
 use serde::{Deserialize, Serialize};
@@ -9,11 +9,11 @@ use crate::id::Principal;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Continuation {
-    /// When every call of the step has settled.
+    /// Once every call of the step has settled.
     #[default]
     AllSettled,
-    /// As soon as one has settled and none executes; a held call gets a placeholder that stays, and its
-    /// real result follows as a note.
+    /// As soon as one call has settled and none executes. A held call gets a permanent placeholder, and its real result
+    /// follows as a note.
     Eager,
 }
 
@@ -35,7 +35,7 @@ pub enum OnBlock {
     EndRun,
 }
 
-/// Where a step ends, and with it the hooks of StepEnd.
+/// Where a step ends, and when the hooks of StepEnd are asked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StepEnd {
@@ -44,7 +44,7 @@ pub enum StepEnd {
     AfterInference,
 }
 
-/// When an accepted decision is heard.
+/// When the run processes an accepted decision.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DecisionTiming {
@@ -62,23 +62,23 @@ pub enum Execution {
     Sequential,
 }
 
-/// Which calls wait for a person. Ordered by how many: a later value never lets more calls through.
+/// Which calls wait for a person. Ordered by strictness: a later value never lets more calls run without approval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ApprovalScope {
     Never,
-    /// Those whose tool or a rule says so.
+    /// Calls for which the tool or a rule requires approval.
     #[default]
     Policy,
     WriteTools,
     AllTools,
 }
 
-/// The two policies that say which calls of a run wait.
+/// The two policies that determine which calls of a run wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ApprovalScopes {
     pub agent: ApprovalScope,
-    /// Stricter than the agent's where a message or a parent run tightened it; looser where an approver allowed that.
+    /// Stricter than the agent's if a message or a parent run tightened it; looser if an approver allowed that.
     pub run: ApprovalScope,
 }
 
@@ -102,18 +102,18 @@ pub enum OnBusy {
     Interrupt,
 }
 
-/// What the model reads of one tool result, unless the policy says otherwise.
+/// Default for the characters of one tool result that the model reads.
 pub const RESULT_CHARS_DEFAULT: u32 = 100_000;
 
-/// Runs that a run may start, directly and through the runs it starts, unless the policy says otherwise.
+/// Default for the number of runs that a run may start, directly and through the runs it starts.
 pub const DESCENDANTS_DEFAULT: u32 = 100;
 
-// Stored with every run: a field that an older log does not have takes its default.
+// Stored with every run. A field that is missing in an older log takes its default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Policy {
     pub continuation: Continuation,
-    /// `None`: nobody set it, and the door through which a rejection comes has its own default.
+    /// `None`: not configured. Each source of rejections then has its own default.
     pub on_reject: Option<OnReject>,
     pub on_block: OnBlock,
     pub step_end: StepEnd,
@@ -122,9 +122,9 @@ pub struct Policy {
     pub approval: ApprovalScope,
     pub while_waiting: WhileWaiting,
     pub on_busy: OnBusy,
-    /// Characters of one tool result that the model reads. The log keeps all of it.
+    /// Maximum characters of one tool result that the model reads. The log keeps the whole result.
     pub max_result_chars: u32,
-    /// Runs that this one may start in all, directly and through the runs it starts.
+    /// Maximum number of runs that this one may start, directly and through the runs it starts.
     pub descendants_max: u32,
 }
 
@@ -147,14 +147,14 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// What a denial does to the run: as the decision says, else as the policy says, else nothing.
+    /// What a denial does to the run: what the decision says, otherwise what the policy says, otherwise nothing.
     #[must_use]
     pub fn after_denial(&self, then: Option<OnReject>) -> OnReject {
         then.or(self.on_reject).unwrap_or_default()
     }
 }
 
-/// What one message asks to be different. Absent fields keep the agent's value.
+/// The policy changes that one message requests. Absent fields keep the agent's value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PolicyRequest {
@@ -171,7 +171,7 @@ pub struct PolicyRequest {
     pub descendants_max: Option<u32>,
 }
 
-/// A field of the policy that has a stricter and a looser side.
+/// A policy field whose values can be ordered by strictness.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StrictField {
     Approval,
@@ -180,7 +180,7 @@ pub enum StrictField {
 }
 
 impl StrictField {
-    /// As it is called in a request.
+    /// The field's name in a request.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -203,22 +203,22 @@ pub struct LooseningRefused {
     pub field: StrictField,
 }
 
-/// The policy a run gets.
+/// The policy of a new run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResolvedPolicy {
     pub policy: Policy,
-    /// The approver who made a field of it looser than in the agent's own policy.
+    /// The approver who made a field looser than in the agent's own policy.
     pub loosened_by: Option<Principal>,
 }
 
-/// A request may tighten, never loosen, unless its sender may approve.
+/// A request may tighten the policy. It may loosen it only if its sender may approve.
 pub fn resolve(
     agent: &Policy,
     request: &PolicyRequest,
     by: &Principal,
     may_approve: bool,
 ) -> Result<ResolvedPolicy, LooseningRefused> {
-    // Every field is named: a new one has to say whether it has a stricter side.
+    // Every field is named, so that a new one forces a choice of whether it has a stricter side.
     let PolicyRequest {
         continuation,
         on_reject,
@@ -234,7 +234,7 @@ pub fn resolve(
     } = *request;
     let loosened = [
         (StrictField::Approval, approval.is_some_and(|wanted| wanted < agent.approval)),
-        // Where the agent leaves it open, a rejection ends the run unless the approver says otherwise.
+        // If the agent does not set it, a rejection ends the run unless the approver says otherwise.
         (
             StrictField::OnReject,
             on_reject.is_some_and(|wanted| wanted < agent.on_reject.unwrap_or(OnReject::EndRun)),
@@ -251,7 +251,7 @@ pub fn resolve(
         on_reject: on_reject.or(agent.on_reject),
         on_block: on_block.unwrap_or(agent.on_block),
         approval: approval.unwrap_or(agent.approval),
-        // These say when something happens, and let nothing happen that would not happen otherwise.
+        // These fields only control timing. They allow nothing that would not happen otherwise.
         continuation: continuation.unwrap_or(agent.continuation),
         step_end: step_end.unwrap_or(agent.step_end),
         decisions: decisions.unwrap_or(agent.decisions),
@@ -264,13 +264,13 @@ pub fn resolve(
     Ok(ResolvedPolicy { policy, loosened_by: loosened.map(|_| by.clone()) })
 }
 
-/// A request may lower a limit of the agent. A larger value has no effect, whoever sends it: limits are the operator's.
+/// A request may lower a limit of the agent. A larger value has no effect for any sender: the operator sets the limits.
 fn lowered(limit: u32, asked: Option<u32>) -> u32 {
     asked.map_or(limit, |asked| asked.min(limit))
 }
 
-/// The policy of a child run: its agent's own, and it asks about at least as many calls as its parent does. A run that
-/// was tightened cannot get around it by delegating.
+/// The policy of a child run: its agent's own, but it asks about at least as many calls as its parent does. A tightened
+/// run cannot get around its policy by delegating.
 #[must_use]
 pub fn for_child(parent: &Policy, own: &Policy) -> Policy {
     Policy { approval: own.approval.max(parent.approval), ..*own }

@@ -1,4 +1,4 @@
-//! What an accepted answer will make of the suspension that it answers, for whoever looks before the run has heard it.
+//! How an accepted answer will close its suspension, for clients that look before the run has processed it.
 
 use alloc::string::String;
 
@@ -11,20 +11,20 @@ use crate::suspension::Held;
 use crate::time::Timestamp;
 use crate::tool::Arguments;
 
-/// How the suspension will be closed: nobody else can answer it any more.
+/// How the suspension will be closed. No other answer is accepted for it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AnswerPreview {
     pub status: ApprovalStatus,
     pub by: Principal,
-    /// When it was accepted; unknown of an answer that no person gave.
+    /// When it was accepted. None if no person gave the answer.
     pub at: Option<Timestamp>,
     pub reason: Option<String>,
     pub note: Option<String>,
-    /// What will run in place of what is shown.
+    /// The arguments that will run in place of the ones shown.
     pub edited: Option<Arguments>,
 }
 
-/// None where the item answers nothing that is held like this.
+/// None if the item does not answer this kind of suspension.
 #[must_use]
 pub fn preview_answer(opened: &OpenedSuspension, item: &Item) -> Option<AnswerPreview> {
     match item {
@@ -53,7 +53,7 @@ fn decided(opened: &OpenedSuspension, decision: &Decision) -> Option<AnswerPrevi
         | DecisionMeaning::GiveUp => (ApprovalStatus::Answered, None),
     };
     let (reason, note) = match &decision.action {
-        // Only an approval keeps what was said beside a yes.
+        // Only an approval keeps the note of a positive answer.
         DecisionAction::Resume(resume) if status == ApprovalStatus::Approved => (None, resume.note.clone()),
         DecisionAction::Resume(_) => (None, None),
         DecisionAction::Cancel { reason, .. } => (reason.clone(), None),
@@ -68,7 +68,7 @@ fn decided(opened: &OpenedSuspension, decision: &Decision) -> Option<AnswerPrevi
     })
 }
 
-/// The tool is another one than was shown: the call will be held again.
+/// The tool differs from the one that was shown: the call will be held again.
 fn is_void(held: &Held, decision: &Decision) -> bool {
     match held {
         Held::Approval { definition } => decision.is_for_changed_tool(*definition),

@@ -1,4 +1,4 @@
-//! What a store shows beside the log: rows of messages, calls and suspensions, derived from the events of a commit.
+//! Rows that a store keeps beside the log: messages, calls and suspensions, derived from the events of a commit.
 
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -20,17 +20,17 @@ use crate::thread::FrontState;
 use crate::time::Timestamp;
 use crate::wanted;
 
-/// The rows that one commit writes. Texts and values stay in the events; a row names the event that has them.
+/// The rows that one commit writes. Texts and values stay in the events; a row refers to the event that has them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ProjectionRows {
     pub messages: Vec<MessageRow>,
-    /// Ids that no call of the thread may have had before.
+    /// Ids that must be new: no earlier call of the thread may have used them.
     pub calls: Vec<CallId>,
     pub opened: Vec<OpenedRow>,
     pub closed: Vec<ClosedRow>,
-    /// Approvals that were given and turned out to be void: what is shown of them changes once more.
+    /// Approvals that were given and then voided. Their rows change once more.
     pub voided: Vec<ClosedRow>,
-    /// What approvals grant for later calls of the thread.
+    /// What approvals grant to later calls of the thread.
     pub grants: Vec<GrantRow>,
     pub state: Vec<StateRow>,
 }
@@ -52,7 +52,7 @@ pub enum Role {
     Note,
 }
 
-/// A suspension as it opens. What a person needs to see stands in the event `seq`.
+/// A suspension as it opens. The details that a person needs to see are in the event `seq`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpenedRow {
     pub id: SuspensionId,
@@ -61,10 +61,10 @@ pub struct OpenedRow {
     pub seq: u64,
     pub at: Timestamp,
     pub expires_at: Option<Timestamp>,
-    /// Of the arguments that will run, as far as any are left to run: a decision that came early is for these alone.
+    /// Digest of the arguments that will run, if any are left to run. An early decision is valid only for these.
     pub arguments: Option<Digest>,
     pub tool: ToolName,
-    /// Of the tool as the approver sees it; none where it is no approval.
+    /// Digest of the tool as the approver sees it. None if the suspension is not an approval.
     pub definition: Option<Digest>,
 }
 
@@ -80,18 +80,18 @@ pub struct ClosedRow {
     pub inbox_position: InboxPosition,
 }
 
-/// How far the run had listened to its inbox when it closed a suspension.
+/// How much of its inbox the run had processed when it closed a suspension.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InboxPosition {
-    /// The first so many of the rows that the commit consumes.
+    /// Number of rows already processed, counted from the first row that the commit consumes.
     pub count: usize,
     /// The row that closed it, if one did.
     pub ticket: Option<Ticket>,
 }
 
 impl InboxPosition {
-    /// Whether the suspension was closed over the head of an accepted answer that is still unheard. One that came
-    /// before the answer was accepted may close it.
+    /// Whether the suspension was closed while an accepted answer is still unprocessed. A row that arrived before that
+    /// answer may close it.
     #[must_use]
     pub fn overrides_answer(self, answered_by: Ticket, consumed: &[Ticket]) -> bool {
         let processed = consumed.iter().take(self.count).any(|ticket| *ticket == answered_by);
@@ -99,7 +99,7 @@ impl InboxPosition {
     }
 }
 
-/// Where a suspension that a person answers stands.
+/// Status of a suspension that a person answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ApprovalStatus {
@@ -132,7 +132,7 @@ pub struct GrantRow {
     pub since: Timestamp,
 }
 
-/// What a plugin keeps, by its key.
+/// A value that a plugin stores under a key.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StateRow {
     pub plugin: PluginName,
@@ -142,13 +142,13 @@ pub struct StateRow {
 }
 
 impl ProjectionRows {
-    /// Whether what is shown of a suspension is another thing after this commit.
+    /// Whether this commit changes any suspension row.
     #[must_use]
     pub const fn changes_suspensions(&self) -> bool {
         !(self.opened.is_empty() && self.closed.is_empty() && self.voided.is_empty())
     }
 
-    /// Adds what the events of one input write. `before` is the state at the beginning of the commit.
+    /// Adds the rows for the events of one input. `before` is the state at the beginning of the commit.
     pub fn add_events(&mut self, before: Option<&Control>, events: &[Event], inbox_position: InboxPosition) {
         for event in events {
             match &event.fact {
@@ -217,7 +217,7 @@ impl ProjectionRows {
         self.kind_of(before, id).is_some() && !self.closed.iter().any(|closed| closed.id == *id)
     }
 
-    /// Of a suspension that is open before the commit, or that the commit opens.
+    /// The kind of a suspension that was open before the commit or that the commit opens.
     fn kind_of(&self, before: Option<&Control>, id: &SuspensionId) -> Option<SuspensionKind> {
         let held = before.and_then(|control| {
             control.calls.iter().filter_map(Call::suspension).find(|open| open.id == *id)
@@ -226,7 +226,7 @@ impl ProjectionRows {
         held.map(|open| open.held.kind()).or_else(opened)
     }
 
-    /// An approval that is not given is a rejection, even for the repeat of a call in doubt, which is given up with it.
+    /// An approval that is not given is a rejection, even if it was for repeating a call in doubt, which is given up.
     fn status_of(&self, before: Option<&Control>, verdict: &Closing<'_>) -> ApprovalStatus {
         match (verdict.status, self.kind_of(before, verdict.id)) {
             (ApprovalStatus::Answered, Some(SuspensionKind::Approval)) => ApprovalStatus::Rejected,
@@ -234,7 +234,7 @@ impl ProjectionRows {
         }
     }
 
-    /// What an approval covers, for the tool as it was shown: in an earlier commit, or in this one.
+    /// What an approval covers, for the tool as it was shown, either in an earlier commit or in this one.
     fn granted(
         &self,
         before: Option<&Control>,
@@ -279,8 +279,8 @@ const fn role(message: &Message) -> Role {
     }
 }
 
-/// Why an approval that was given counts for nothing. Whoever had given it did not decide that: the event names them, and
-/// the row says `system`.
+/// Why an approval was voided. The approver did not decide that: the event names the approver, and the row
+/// says `system`.
 pub const TOOL_CHANGED: &str = "tool_changed";
 
 struct Closing<'e> {
@@ -374,7 +374,7 @@ const fn why_cancelled(reason: CancelReason) -> Option<&'static str> {
     }
 }
 
-/// The status of a run as everybody outside sees it.
+/// The status of a run as clients see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PublicRunStatus {
@@ -430,7 +430,7 @@ impl PublicRunStatus {
         }
     }
 
-    /// An interrupt that was accepted shows at once, heard or not.
+    /// An accepted interrupt is visible at once, even if the run has not processed it yet.
     #[must_use]
     pub const fn with_interrupt(self, accepted: bool) -> Self {
         if accepted && !self.ended() { Self::Interrupting } else { self }
@@ -446,7 +446,7 @@ impl PublicRunStatus {
         }
     }
 
-    /// What a new message meets when this run is in front of its thread.
+    /// What a new message finds when this run is at the front of its thread.
     #[must_use]
     pub const fn front_state(self) -> FrontState {
         match self {
@@ -459,15 +459,15 @@ impl PublicRunStatus {
     }
 }
 
-/// The columns of a run that follow from its control.
+/// The columns of a run that are derived from its control.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RunSummary {
     pub status: PublicRunStatus,
-    /// When the run must be looked at although nobody says anything.
+    /// When the run must be woken even if no input arrives.
     pub wake_at: Option<Timestamp>,
     /// A call is held because it may or may not have taken effect.
     pub in_doubt: bool,
-    /// The end is decided: no decision is accepted any more.
+    /// The end is decided: no more decisions are accepted.
     pub ending: bool,
 }
 
@@ -486,7 +486,7 @@ impl RunSummary {
         }
     }
 
-    /// As a submitted item meets it. What ends the run may have been accepted and not heard.
+    /// The lifecycle that a submitted item finds. An item that ends the run may be accepted but not processed yet.
     #[must_use]
     pub const fn lifecycle(self, end_is_accepted: bool) -> RunLifecycle {
         if self.status.ended() {

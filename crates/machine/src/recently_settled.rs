@@ -1,4 +1,4 @@
-//! A bounded memory of calls that settled lately: tells a late duplicate from an id that nobody knows.
+//! A bounded list of recently settled calls, which distinguishes a late duplicate from an unknown id.
 
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
@@ -9,7 +9,7 @@ use crate::time::Timestamp;
 pub const RECENT_SETTLED_MAX: usize = 128;
 pub const RECENT_SETTLED_TTL_MS: u64 = 5 * 60 * 1_000;
 
-/// Oldest first. The key has the turn in it: a provider that uses an id again in a later step meets nobody here.
+/// Oldest first. The key includes the step, so an id that a provider uses again in a later step matches nothing here.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RecentlySettled(Vec<SettledCall>);
 

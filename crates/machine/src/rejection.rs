@@ -13,7 +13,7 @@ use crate::time::Timestamp;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Rejection {
     RunEnded(Termination),
-    /// The end is decided; no decision or answer is accepted any more.
+    /// The end is decided; no more decisions or answers are accepted.
     RunEnding,
     AlreadyStarted,
     NotStarted,
@@ -33,7 +33,7 @@ pub enum Rejection {
         step: u32,
         attempt: u32,
     },
-    /// The call is not next in line and does not resume.
+    /// The call is not next in line and is not resuming.
     NotAtGate {
         call: CallId,
         status: CallStatus,
@@ -51,7 +51,7 @@ pub enum Rejection {
         call: CallId,
         at: Timestamp,
     },
-    /// Malformed, or it fails the schema. The call is still held.
+    /// The decision is malformed or fails the schema. The call is still held.
     Invalid {
         call: CallId,
         why: String,
@@ -61,13 +61,13 @@ pub enum Rejection {
         held: Digest,
     },
     NothingDue,
-    /// A mistake of ours: a decision that the fold refuses.
+    /// A bug in this software: a decision that the fold refuses.
     InternalError(ImpossibleEvent),
 }
 
 impl Rejection {
-    /// We are wrong, not whoever spoke: the run must stop loudly. Any other rejection of an item that was accepted
-    /// means that the item came too late; it is consumed and forgotten.
+    /// The error is ours, not the sender's: the run must be halted and the error reported. Any other rejection of an
+    /// accepted item means that the item came too late; it is consumed and dropped.
     #[must_use]
     pub const fn is_internal_error(&self) -> bool {
         matches!(self, Self::InternalError(_))

@@ -1,4 +1,4 @@
-//! A frozen agent: what a run is pinned to, as far as the machine needs it.
+//! A frozen agent that runs are pinned to: the parts that the machine needs.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -11,24 +11,24 @@ use crate::rules::Rule;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Revision {
-    /// The agent's own policy. The run's, which a request may have changed, is in the log.
+    /// The agent's own policy. The run's policy, which a request may have changed, is in the log.
     pub policy: Policy,
     pub rules: Vec<Rule>,
-    /// In configured order: the first that fires wins.
+    /// In configured order: the first condition that fires wins.
     pub stop: Vec<StopCondition>,
-    /// The phases that at least one plugin subscribes to. A phase that nobody subscribes to costs nothing.
+    /// The phases that at least one plugin subscribes to. A phase without subscribers costs nothing.
     pub phases: PhaseSet,
     pub limits: Limits,
 }
 
-/// Judged at the end of each step, after the tools. A limit of zero never fires; a window of zero counts as two.
+/// Checked at the end of each step, after the tools. A limit of zero never fires; a window of zero counts as two.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum StopCondition {
     MaxRounds {
         rounds: u32,
     },
-    /// Of time not spent waiting.
+    /// Counts only time not spent waiting.
     Timeout {
         seconds: u64,
     },
@@ -41,28 +41,28 @@ pub enum StopCondition {
     StopOnTool {
         tool_name: ToolName,
     },
-    /// A regular expression, compiled and run by the shell.
+    /// A regular expression, compiled and executed by the shell.
     ContentMatch {
         pattern: String,
     },
     LoopDetection {
-        /// How many of the latest calls are compared: fewer than 2 count as 2, more than 64 as 64.
+        /// Number of latest calls that are compared: less than 2 counts as 2, more than 64 as 64.
         window: u16,
     },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
-    /// Model calls of one step, the first included.
+    /// Maximum model calls of one step, including the first.
     pub model_try_count_max: u32,
-    /// Attempts of a repeatable tool that end without an answer.
+    /// Maximum attempts of a repeatable tool that end without an answer.
     pub tool_try_count_max: u32,
     pub backoff_ms: u64,
     pub model_backoff_ms_max: u64,
     pub tool_backoff_ms_max: u64,
-    /// How deep agents may delegate: a run without a parent has depth 0.
+    /// Maximum depth of delegation: a run without a parent has depth 0.
     pub depth_max: u16,
-    /// Child runs of one run that are open together.
+    /// Maximum number of child runs that one run has open at the same time.
     pub children_max: u16,
 }
 
@@ -80,15 +80,15 @@ impl Default for Limits {
     }
 }
 
-/// Calls of one run that are open together.
+/// Maximum number of calls that one run has open at the same time.
 pub const CALLS_OPEN_MAX: usize = 64;
-/// Attempts of one call in all, those that a lost worker took with it included.
+/// Maximum attempts of one call, including those that were lost with their worker.
 pub const ATTEMPT_COUNT_MAX: u32 = 100;
 /// How often the gate may ask about one call.
 pub const ASK_ROUNDS_MAX: u8 = 3;
 /// How often a tool may answer "pending" for one call.
 pub const PENDING_ROUNDS_MAX: u8 = 100;
-/// What a tool may leave for itself until it is answered.
+/// Maximum state that a tool may store for itself until it is answered.
 pub const RESUME_STATE_BYTES_MAX: usize = 16 * 1024;
 pub const CALL_ID_BYTES_MAX: usize = 96;
 pub const TOOL_NAME_BYTES_MAX: usize = 128;

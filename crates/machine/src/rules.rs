@@ -22,13 +22,13 @@ pub enum RuleAction {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Rule {
     pub tool: ToolName,
-    /// All must hold; none means always.
+    /// All conditions must be true; an empty list is always true.
     pub when: Vec<Condition>,
     pub then: RuleAction,
 }
 
 impl Rule {
-    /// Calls of this tool need not be held.
+    /// Calls of this tool do not have to be held.
     #[must_use]
     pub fn allow(tool: &str) -> Self {
         Self::new(tool, RuleAction::Allow)
@@ -50,12 +50,12 @@ impl Rule {
         Self { tool: ToolName::from(tool), when: Vec::new(), then }
     }
 
-    /// Of its content: the same rule in another place of the file has the same one. None where it cannot be written down.
+    /// Digest of the rule's content, independent of its position in the file. None if the rule cannot be serialized.
     pub(crate) fn digest(&self) -> Option<Digest> {
         serde_json::to_vec(self).ok().map(|text| Digest::sha256(&text))
     }
 
-    /// Only where the argument at this dotted path passes the test.
+    /// Applies the rule only if the argument at this dotted path passes the test.
     #[must_use]
     pub fn when(mut self, path: &str, test: ArgumentTest) -> Self {
         let path = path.split('.').map(String::from).collect();
@@ -67,7 +67,7 @@ impl Rule {
 /// One test of one argument.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Condition {
-    /// The dotted path, split. An absent path matches nothing but [`ArgumentTest::Absent`].
+    /// The dotted path, split. An absent path matches only [`ArgumentTest::Absent`].
     pub path: Vec<String>,
     pub test: ArgumentTest,
 }
@@ -82,17 +82,17 @@ pub enum ArgumentTest {
     Gt(f64),
     Gte(f64),
     In(Vec<Value>),
-    /// A regular expression that the text at the path matches. The machine has none: the verdict comes in as a
-    /// [`PatternHit`].
+    /// A regular expression that the text at the path matches. The machine has no regex engine: the verdict is passed
+    /// in as a [`PatternHit`].
     Matches(String),
-    /// There is a value at the path, null included.
+    /// There is a value at the path; null counts as a value.
     Present,
     /// There is no value at the path.
     Absent,
 }
 
 impl ArgumentTest {
-    /// Whether what is at the path passes. `pattern_hit` answers for [`ArgumentTest::Matches`].
+    /// Whether the value at the path passes. `pattern_hit` answers for [`ArgumentTest::Matches`].
     pub fn holds(&self, found: Option<&Value>, pattern_hit: impl FnOnce() -> bool) -> bool {
         let number = found.and_then(Value::as_f64);
         match self {
@@ -117,12 +117,12 @@ pub struct PatternHit {
     pub condition: u16,
 }
 
-/// Who holds a call. Whoever asked about a call does not ask about it again. The stored control has the position of a
-/// variant: new ones come last.
+/// Who holds a call. An asker that has asked about a call does not ask about it again. The stored control contains the
+/// position of a variant: add new ones at the end.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Asker {
-    /// A call that must be asked about again, because its tool changed or its answer did. In older logs also the tool's
+    /// A call that must be approved again, because its tool or its answer changed. In older logs also the tool's
     /// own `approval`, or the run's policy.
     Policy,
     Rule(u16),
@@ -131,12 +131,13 @@ pub enum Asker {
     Tool,
     /// The agent's own policy.
     Agent,
-    /// The policy of this run, which is stricter than its agent's.
+    /// The policy of this run, if it is stricter than its agent's.
     Run,
 }
 
 impl Asker {
-    /// Whether it asks by a policy, for all arguments alike: a person who has answered one of those has answered them all.
+    /// Whether it asks because of a policy, regardless of arguments. A person who answered one such asker answered them
+    /// all.
     const fn asks_by_policy(&self) -> bool {
         match self {
             Self::Policy | Self::Tool | Self::Agent | Self::Run => true,
@@ -160,10 +161,10 @@ impl Asker {
     }
 }
 
-/// What the built-in gate says of one call.
+/// The built-in gate's verdict on one call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GateVerdict {
-    /// `rule` is set where a rule said so.
+    /// `rule` is set if a rule allowed the call.
     Allow {
         rule: Option<u16>,
     },
@@ -176,8 +177,8 @@ pub enum GateVerdict {
     Block,
 }
 
-/// A matching rule replaces the tool's own `approval`, except `block`; the scopes of the agent's and the run's policy
-/// hold besides.
+/// A matching rule replaces the tool's own `approval`, except `block`. The scopes of the agent's and the run's policy
+/// apply in addition.
 #[must_use]
 pub fn evaluate(
     rules: &[Rule],
@@ -212,7 +213,8 @@ pub fn evaluate(
     if strictest.is_none() && tool.approval == Approval::Ask {
         by.push(Asker::Tool);
     }
-    // A run that is looser than its agent asks about fewer calls; what it still asks about, its agent asks about.
+    // A run that is looser than its agent asks about fewer calls. Any call that it still asks about, its agent asks
+    // about too.
     if asks(scopes.run.min(scopes.agent), tool) {
         by.push(Asker::Agent);
     }
@@ -227,7 +229,7 @@ pub fn evaluate(
     }
 }
 
-/// Whether a policy of this scope asks about the tool, whatever the tool and the rules say.
+/// Whether a policy of this scope asks about the tool, regardless of the tool's own setting and the rules.
 fn asks(scope: ApprovalScope, tool: &Tool) -> bool {
     match scope {
         ApprovalScope::Never | ApprovalScope::Policy => false,
@@ -236,7 +238,7 @@ fn asks(scope: ApprovalScope, tool: &Tool) -> bool {
     }
 }
 
-/// Arguments that are invalid match no rule: the call fails because of them.
+/// Invalid arguments match no rule: the call fails because of them.
 fn matches(rule: &Rule, index: u16, arguments: &Arguments, hits: &[PatternHit]) -> bool {
     rule.when.iter().zip(0_u16..).all(|(condition, position)| match arguments {
         Arguments::Invalid { .. } => false,
@@ -246,7 +248,7 @@ fn matches(rule: &Rule, index: u16, arguments: &Arguments, hits: &[PatternHit]) 
     })
 }
 
-/// What stands at a path inside of a value, if anything does.
+/// The value at a path inside another value, if there is one.
 #[must_use]
 pub fn at_path<'v>(value: &'v Value, path: &[String]) -> Option<&'v Value> {
     path.iter().try_fold(value, |here, key| match here {
@@ -256,7 +258,7 @@ pub fn at_path<'v>(value: &'v Value, path: &[String]) -> Option<&'v Value> {
     })
 }
 
-/// 5 and 5.0 are the same amount. Integers beyond the exact range of a double never get here: they are bad
+/// 5 and 5.0 are equal. Integers beyond the exact range of a double never get here, because they are bad
 /// arguments.
 fn same(left: &Value, right: &Value) -> bool {
     match (left.as_f64(), right.as_f64()) {

@@ -1,4 +1,4 @@
-//! The two status machines as truth tables: what a call and a run may become.
+//! The two state machines as truth tables: which transitions a call and a run may make.
 
 use core::fmt;
 use serde::{Deserialize, Serialize};
@@ -36,12 +36,13 @@ impl CallStatus {
         }
     }
 
-    /// The whole table. What each pair means stands in `docs/rules.md`.
+    /// The complete table. `docs/rules.md` explains each pair.
     pub const fn transition_to(self, to: Self) -> Result<Self, IllegalCallTransition> {
         use CallStatus::{Cancelled, Failed, New, Resuming, Running, Succeeded, Suspended};
         let legal = match (self, to) {
             (New, Running | Suspended | Succeeded | Failed | Cancelled)
-            // Only a further attempt: the worker was lost, or the outcome is unknown and the effect allows.
+            // Running to Running is a new attempt: the worker was lost, or the outcome is unknown and the effect class
+            // allows it.
             | (Running, Running | Suspended | Succeeded | Failed | Cancelled)
             | (Suspended, Resuming | Cancelled)
             | (Resuming, Running | Suspended | Succeeded | Failed | Cancelled) => true,
@@ -87,7 +88,7 @@ impl fmt::Display for IllegalCallTransition {
 pub enum WaitingOn {
     /// A person: an approval, a question, or a call in doubt.
     Person,
-    /// A front end, a poster of results, or a child run.
+    /// A front end, an external service that posts results, or a child run.
     Tool,
 }
 
@@ -110,8 +111,8 @@ impl RunStatus {
         }
     }
 
-    /// The whole table. A run that waits ends only by cancellation or error: whatever else ends it wakes it
-    /// first. Waiting on something else is a new wait.
+    /// The complete table. A waiting run ends directly only by cancellation or error; any other end resumes it first.
+    /// Waiting for something else is a new wait.
     pub fn transition_to(&self, to: Self) -> Result<Self, IllegalRunTransition> {
         use RunStatus::{Done, Interrupting, Queued, Running, Waiting};
         let legal = match (self, &to) {

@@ -1,4 +1,4 @@
-//! What the states of its calls make of a step.
+//! Derives the state of a step from the states of its calls.
 
 use crate::call::Call;
 use crate::control::Control;
@@ -14,8 +14,8 @@ pub enum StepProjection {
     Settled,
 }
 
-/// Derived anew at every transition. In sequential mode a new call is next in line only when every call before
-/// it has settled.
+/// Computed again at every transition. In sequential mode a new call is next in line only when every call before it
+/// has settled.
 #[must_use]
 pub fn project_calls(statuses: impl IntoIterator<Item = CallStatus>, execution: Execution) -> StepProjection {
     let mut held = false;
@@ -35,13 +35,14 @@ pub fn project_calls(statuses: impl IntoIterator<Item = CallStatus>, execution: 
     if held { StepProjection::Waiting } else { StepProjection::Settled }
 }
 
-/// Of the last step.
+/// Projection of the last step.
 #[must_use]
 pub fn project_step(control: &Control) -> StepProjection {
     project_calls(control.step_calls().map(Call::status), control.policy.execution)
 }
 
-/// Of every open call, those that `eager` left behind in earlier steps included. Each step has a line of its own.
+/// Projection of all open calls, including those that `eager` left open in earlier steps. Each step is its own
+/// sequence.
 #[must_use]
 pub fn project_run(control: &Control) -> StepProjection {
     let mut held = false;
@@ -59,7 +60,7 @@ pub fn project_run(control: &Control) -> StepProjection {
     if held { StepProjection::Waiting } else { StepProjection::Settled }
 }
 
-/// The call may pass the gate now.
+/// Whether the call may pass the gate now.
 #[must_use]
 pub fn is_at_gate(control: &Control, call: &Call) -> bool {
     match call.status() {
@@ -72,13 +73,13 @@ pub fn is_at_gate(control: &Control, call: &Call) -> bool {
                     .take_while(|before| before.id != call.id)
                     .all(|before| before.step != call.step || before.settled())
         }
-        // An attempt went with its worker. Before another one the live configuration is asked again.
+        // The attempt was lost with its worker. The live configuration is checked again before another attempt.
         CallStatus::Running => call.lost() && !call.may_have_written(),
         CallStatus::Suspended | CallStatus::Succeeded | CallStatus::Failed | CallStatus::Cancelled => false,
     }
 }
 
-/// A person before a tool: somebody may be looking at the inbox.
+/// A person takes precedence over a tool, because an approver may be looking at the inbox.
 #[must_use]
 pub fn waiting_on(control: &Control) -> WaitingOn {
     let person = control

@@ -1,4 +1,4 @@
-//! The stop conditions, judged between a step and the next.
+//! The stop conditions, checked between one step and the next.
 
 use alloc::format;
 use alloc::string::String;
@@ -10,9 +10,9 @@ use crate::status::RunStatus;
 use crate::termination::{StopCode, Termination};
 use crate::time::Timestamp;
 
-/// The first condition in configured order that fires. `nothing_more`: the model asked for nothing and there is
-/// nothing to tell it, so the run is over anyway: its own end beats the limits, and only a match of its words
-/// still counts.
+/// The first condition in configured order that fires. `nothing_more`: the model asked for no calls and there is
+/// nothing to send it, so the run is over anyway. Its own end then takes precedence over the limits, and only a match
+/// of its text still counts.
 #[must_use]
 pub fn check_conditions(
     revision: &Revision,
@@ -46,7 +46,7 @@ fn fires(condition: &StopCondition, index: u16, control: &Control, now: Timestam
             })
         }
         StopCondition::TokenBudget { max_total } => {
-            // What children were granted is as good as spent until they give it back.
+            // Tokens granted to children count as used until the children return them.
             let used = control.usage.total().saturating_add(control.reserved_tokens);
             over(StopCode::TokenBudget, *max_total > 0 && used > *max_total, || {
                 format!("{used} of {max_total} tokens")
@@ -80,7 +80,7 @@ fn over(code: StopCode, fired: bool, detail: impl FnOnce() -> String) -> Option<
     fired.then(|| Termination::stopped(code, detail()))
 }
 
-/// A child run may use what its parent granted, whatever its own agent allows.
+/// A child run may use no more than its parent granted, regardless of its own agent's limits.
 fn grant_spent(control: &Control) -> Option<Termination> {
     let grant = control.parent.as_ref()?.grant_tokens?;
     let used = control.usage.total().saturating_add(control.reserved_tokens);
@@ -98,7 +98,7 @@ fn active_ms(control: &Control, now: Timestamp) -> u64 {
     control.active_ms.saturating_add(open)
 }
 
-/// Among the latest `window` calls, one stands twice. A window of one sees nothing, so it counts as two.
+/// One of the latest `window` calls occurs twice. A window of one could match nothing, so it counts as two.
 fn repeats(control: &Control, window: u16) -> bool {
     let window = usize::from(window.max(2));
     let skipped = control.loop_window.len().saturating_sub(window);
@@ -111,8 +111,8 @@ fn repeats(control: &Control, window: u16) -> bool {
     false
 }
 
-/// What a child run may be granted: what it may use itself, and no more than is left to its parent. None means no
-/// limit on either side.
+/// The tokens that a child run may be granted: the smaller of what it may use itself and what its parent has left. None
+/// means no limit on either side.
 #[must_use]
 pub fn grant_for_child(revision: &Revision, control: &Control, asked: Option<u64>) -> Option<u64> {
     let own_limit = revision

@@ -1,4 +1,4 @@
-//! What holds a call, and how it goes on once somebody has answered.
+//! What holds a call, and how the call continues once the suspension is answered.
 
 use core::fmt;
 use serde::{Deserialize, Serialize};
@@ -10,17 +10,17 @@ use crate::tool::OnExpiry;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SuspensionKind {
-    /// A policy, a rule or a hook wants a person's yes.
+    /// A policy, a rule or a hook requires a person's approval.
     Approval,
-    /// The front end runs the call.
+    /// The client's front end runs the call.
     ClientTool,
-    /// Someone will post the result.
+    /// An external service will post the result.
     External,
     /// The tool asks the user.
     Question,
     /// An attempt may or may not have taken effect.
     InDoubt,
-    /// A child run works on it; nobody outside can answer.
+    /// A child run works on the call; it cannot be answered from outside.
     ChildRun,
 }
 
@@ -28,7 +28,7 @@ impl SuspensionKind {
     pub const ALL: [Self; 6] =
         [Self::Approval, Self::ClientTool, Self::External, Self::Question, Self::InDoubt, Self::ChildRun];
 
-    /// A person must answer it, so it stands in the list of approvals.
+    /// A person must answer it, so it is in the list of approvals.
     #[must_use]
     pub const fn needs_person(self) -> bool {
         match self {
@@ -56,11 +56,11 @@ impl fmt::Display for SuspensionKind {
     }
 }
 
-/// The kind with what only that kind has.
+/// The suspension kind, with the data that only that kind has.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Held {
-    /// What was shown is bound to this definition of the tool.
+    /// The approval is bound to the definition of the tool that was shown.
     Approval {
         definition: Digest,
     },
@@ -91,7 +91,7 @@ impl Held {
         }
     }
 
-    /// Of the tool that an approval was asked for; none where it is no approval.
+    /// Definition of the tool that an approval was asked for. None if this is not an approval.
     #[must_use]
     pub const fn definition(&self) -> Option<Digest> {
         match self {
@@ -108,11 +108,11 @@ impl Held {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ResumeMode {
-    /// The arguments as approved, through the full pipeline.
+    /// The call runs with the approved arguments, through the full pipeline.
     ReplayToolCall,
-    /// The answer is the result; the body never runs.
+    /// The answer is the result; the tool's code never runs.
     UseDecisionAsToolResult,
-    /// The answer becomes the arguments; a bare `true` means the original ones.
+    /// The answer becomes the arguments; a bare `true` keeps the original ones.
     PassDecisionToTool,
 }
 
@@ -127,14 +127,14 @@ pub struct Expiry {
     pub then: OnExpiry,
 }
 
-/// An open suspension. Question, schema and `resume_state` stand in the event that opened it.
+/// An open suspension. Question, schema and `resume_state` are in the event that opened it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Suspension {
     pub id: SuspensionId,
     pub held: Held,
     pub mode: ResumeMode,
     pub expiry: Option<Expiry>,
-    /// How many of the call's askers, the latest, opened it; none where the tool itself did.
+    /// Number of the call's most recent askers that opened it. Zero if the tool itself did.
     pub asker_count: u8,
     /// The tool opened it, or a hook in its place: the answer is for the tool.
     pub by_the_tool: bool,

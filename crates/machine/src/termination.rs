@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::id::{Principal, RunId};
 
-/// The longest text a reason carries; what is longer is cut, so that the control state stays small.
+/// The longest reason text. Longer texts are cut, so that the control state stays small.
 pub const REASON_CHARS_MAX: usize = 500;
 
 /// How a run ended.
@@ -16,7 +16,7 @@ pub const REASON_CHARS_MAX: usize = 500;
 pub enum Termination {
     /// The model answered without asking for a tool.
     NaturalEnd,
-    /// A plugin asked for the end.
+    /// A plugin requested the end.
     BehaviorRequested,
     Stopped(Stopped),
     Cancelled(Cancelled),
@@ -24,7 +24,7 @@ pub enum Termination {
     Error(RunError),
 }
 
-/// The form for people: tagged with `type` and `value`.
+/// The human-readable form, tagged with `type` and `value`.
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "Termination", tag = "type", content = "value", rename_all = "snake_case")]
 enum TaggedTermination {
@@ -58,7 +58,7 @@ impl<'de> Deserialize<'de> for Termination {
     }
 }
 
-/// A stop condition fired, or a person or a clock said no and the policy ends the run for it.
+/// A stop condition fired, or a denial or an expiry ended the run because the policy says so.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stopped {
     pub code: StopCode,
@@ -107,7 +107,7 @@ impl StopCode {
         }
     }
 
-    /// The run came to where its agent was told to stop. Any other stop cuts the work short.
+    /// The run reached a stop that its agent was configured for. Any other stop cuts the work short.
     #[must_use]
     pub const fn is_as_configured(self) -> bool {
         match self {
@@ -123,14 +123,14 @@ impl StopCode {
     }
 }
 
-/// Who took the run off.
+/// Why the run was cancelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cancelled {
     Interrupted,
-    /// A later message of the thread took its place.
+    /// A later message of the thread replaced it.
     Superseded,
-    /// The run that it was a child of is over, or no longer wants it.
+    /// Its parent run is over, or no longer needs it.
     ByParent,
 }
 
@@ -165,9 +165,9 @@ pub struct RunError {
 pub enum ErrorCode {
     Model,
     Hook,
-    /// The last answer is not the output that was wanted, also after a correction.
+    /// The last answer is not the output that was wanted, even after a correction.
     Output,
-    /// A reason that an older or foreign log spelled in a way we do not know.
+    /// A reason from an older or foreign log that this version does not know.
     Unknown,
 }
 
@@ -199,7 +199,7 @@ impl Termination {
         }
     }
 
-    /// Ends that wait for nothing: executing calls are given up, not awaited.
+    /// Ends that wait for nothing: executing calls are abandoned, not awaited.
     #[must_use]
     pub const fn is_abort(&self) -> bool {
         match self {
@@ -221,7 +221,7 @@ impl Termination {
         }
     }
 
-    /// Reads the short form back. A text that nobody knows is an error with that text, never a success.
+    /// Parses the short form. An unknown text becomes an error with that text, never a success.
     #[must_use]
     pub fn from_done_reason(text: &str) -> Self {
         if let Some(reason) = text.strip_prefix("blocked:") {

@@ -1,25 +1,25 @@
-//! What a new message meets on its thread: admission, queueing, promotion and supersede.
+//! What happens to a new message on its thread: admission, queueing, promotion and supersede.
 //!
-//! A message that supersedes takes the place of every unended run of its thread that was admitted before it, queued ones
-//! included. So of several such messages the last one runs, and none of the others waits in line behind it.
+//! A superseding message replaces every unended run of its thread that was admitted before it, including queued ones.
+//! So of several such messages only the last one runs, and none of the others waits in the queue after it.
 
 use core::fmt;
 
 use crate::id::RunId;
 use crate::policy::{OnBusy, Policy, PolicyRequest, WhileWaiting};
 
-/// Runs that line up behind the one that holds the thread.
+/// Maximum number of runs that wait for the run that holds the thread.
 pub const QUEUE_MAX: usize = 100;
-/// The same with superseding runs, which a full queue does not refuse: they stand in line until the runs before them have
-/// ended.
+/// The same limit including superseding runs, which a full queue does not refuse: they wait until the runs before them
+/// have ended.
 pub const QUEUE_WITH_SUPERSEDING_MAX: usize = 2 * QUEUE_MAX;
 
-/// The unended runs of a thread, as the store shows them inside its transaction.
+/// The unended runs of a thread, as the store sees them inside its transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ThreadState {
     Free,
     Busy {
-        /// The run in front: the holder, or the first in the queue while nobody holds the thread.
+        /// The run in front: the holder, or the first in the queue while no run holds the thread.
         front: RunId,
         front_is: FrontState,
         /// One of its calls is held because it may or may not have taken effect.
@@ -30,24 +30,24 @@ pub enum ThreadState {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrontState {
-    /// Also with held calls, or on its way to its end.
+    /// Also used for a run with held calls, or one that is ending.
     Executing,
     Queued,
-    /// It only waits.
+    /// The run only waits.
     Waiting,
 }
 
 /// What a message asks for in case its thread is busy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IfBusy {
-    /// Where the run in front executes or is queued.
+    /// If the run in front executes or is queued.
     pub executes: OnBusy,
-    /// Where it only waits.
+    /// If it only waits.
     pub waits: OnBusy,
 }
 
 impl IfBusy {
-    /// `asked` is the message's own `on_busy`; then its policy counts, then the agent's.
+    /// `asked` is the message's own `on_busy`. Without it the message's policy applies, then the agent's.
     #[must_use]
     pub fn resolve(asked: Option<OnBusy>, request: &PolicyRequest, agent: &Policy) -> Self {
         let waits = match request.while_waiting.unwrap_or(agent.while_waiting) {
@@ -64,7 +64,7 @@ pub enum Admission {
     /// The thread is free: the run holds it at once.
     Hold,
     Enqueue,
-    /// The run goes to the end of the line, and those that [`to_supersede`] names are interrupted in the same commit.
+    /// The run goes to the end of the queue, and those that [`to_supersede`] names are interrupted in the same commit.
     Supersede,
     Refuse(Busy),
 }
@@ -73,7 +73,7 @@ pub enum Admission {
 pub enum Busy {
     ActiveRun(RunId),
     QueueFull {
-        /// The most runs that may be in line for this message to be taken.
+        /// The maximum number of queued runs at which this message is still accepted.
         max: usize,
     },
     InDoubt(RunId),
@@ -115,17 +115,19 @@ pub fn admit(thread: &ThreadState, if_busy: IfBusy) -> Admission {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnendedRun<'r> {
     pub run: &'r RunId,
-    /// An interrupt was accepted for it: it ends, and starts nothing any more.
+    /// An interrupt was accepted for it: it will end, and starts nothing more.
     pub interrupted: bool,
 }
 
-/// The runs that a superseding message interrupts, out of all that have not ended on its thread. The others end already.
+/// The runs that a superseding message interrupts, out of the unended runs of its thread. The others are already
+/// ending.
 pub fn to_supersede<'r>(unended: impl Iterator<Item = UnendedRun<'r>>) -> impl Iterator<Item = &'r RunId> {
     unended.filter(|one| !one.interrupted).map(|one| one.run)
 }
 
-/// Who holds the thread after its holder has ended: the first in line that is not interrupted. Interrupted runs end
-/// without the thread; one of them gets it only where no other is in line, so that a later run has a holder before it.
+/// The run that gets the thread after its holder has ended: the first in the queue that is not interrupted. Interrupted
+/// runs end without the thread; one of them gets it only if no other is queued, so that a later run has a holder before
+/// it.
 #[must_use]
 pub fn promote<'r>(line: impl Iterator<Item = UnendedRun<'r>>) -> Option<&'r RunId> {
     let mut interrupted = None;

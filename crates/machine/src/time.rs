@@ -1,4 +1,4 @@
-//! Points in time, in milliseconds since the Unix epoch. They come in as arguments; nothing here reads a clock.
+//! Points in time, in milliseconds since the Unix epoch. They are passed in as arguments; nothing here reads a clock.
 
 use core::fmt;
 use serde::{Deserialize, Serialize};
@@ -15,7 +15,7 @@ impl Timestamp {
         Self(self.0.saturating_add(ms))
     }
 
-    /// Milliseconds from `earlier` to here; zero when the clock went backwards.
+    /// Milliseconds from `earlier` to `self`; zero if the clock went backwards.
     #[must_use]
     pub const fn ms_since(self, earlier: Self) -> u64 {
         self.0.saturating_sub(earlier.0)

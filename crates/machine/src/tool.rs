@@ -1,4 +1,4 @@
-//! What the machine is told about a tool and about the arguments of a call.
+//! What the machine knows about a tool and about the arguments of a call.
 
 use alloc::format;
 use alloc::string::String;
@@ -9,12 +9,12 @@ use serde_json::Value;
 use crate::id::{AgentName, Digest};
 use crate::json_value::{self, ValueFault};
 
-/// What a tool does to the world. It decides what an attempt of unknown outcome may lead to.
+/// A tool's side effects. They determine what may follow an attempt with unknown outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EffectClass {
     Read,
-    /// Repeating it with the same key is safe.
+    /// Repeating the call with the same key is safe.
     Idempotent,
     Write,
 }
@@ -38,7 +38,7 @@ pub enum Approval {
     Block,
 }
 
-/// What happens when nobody answers in time. Neither runs anything. Ordered from lenient to strict.
+/// What happens when a suspension expires unanswered. Neither runs anything. Ordered from lenient to strict.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnExpiry {
@@ -47,7 +47,7 @@ pub enum OnExpiry {
     EndRun,
 }
 
-/// Who performs a call once the gate lets it through.
+/// Who performs a call after it passes the gate.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Performer {
@@ -55,16 +55,16 @@ pub enum Performer {
     Server,
     /// The caller's front end.
     Client,
-    /// Someone who will post the result.
+    /// An external service that will post the result.
     External,
-    /// A child run of this agent, given at most `budget_tokens_max` tokens.
+    /// A child run of this agent, with a grant of at most `budget_tokens_max` tokens.
     Agent { agent: AgentName, budget_tokens_max: Option<u64> },
 }
 
-/// A tool as the live configuration describes it at this moment.
+/// A tool as the live configuration currently describes it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tool {
-    /// Of everything a person agrees to when they approve: description, parameters, effect, and who performs it.
+    /// Digest of everything that a person approves: description, parameters, effect, and who performs it.
     pub definition: Digest,
     pub class: EffectClass,
     pub approval: Approval,
@@ -73,7 +73,7 @@ pub struct Tool {
     pub on_expiry: OnExpiry,
 }
 
-/// What a configuration says about holding the calls of a tool.
+/// A tool's configuration for holding its calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ApprovalTerms {
     pub approval: Approval,
@@ -82,9 +82,9 @@ pub struct ApprovalTerms {
 }
 
 impl Tool {
-    /// The live tool for a run that is pinned to `frozen`: in each field the stricter of the two counts. So a changed
-    /// file can tighten a run that is under way, and can not loosen it. An approval that expires is stricter than one
-    /// that does not, and so is the earlier of two.
+    /// The live tool for a run that is pinned to `frozen`: each field takes the stricter of the two values. A changed
+    /// configuration can therefore tighten a run that is under way, but cannot loosen it. An approval that expires is
+    /// stricter than one that does not, and an earlier expiry is stricter than a later one.
     #[must_use]
     pub fn tightened_by(mut self, frozen: &ApprovalTerms) -> Self {
         let ApprovalTerms { approval, expires_in_ms, on_expiry } = *frozen;
@@ -100,7 +100,7 @@ impl Tool {
 pub enum ToolLookup {
     Known(Tool),
     Unknown,
-    /// It exists, but this agent may not use it, or a hook hid it in this step.
+    /// The tool exists, but this agent may not use it, or a hook hid it in this step.
     OutOfScope,
 }
 
@@ -113,7 +113,7 @@ pub enum Arguments {
 }
 
 impl Arguments {
-    /// Arguments that cannot be stored are bad arguments.
+    /// Turns arguments that cannot be stored into bad arguments.
     #[must_use]
     pub fn bounded(&self) -> Self {
         let fault = self.value().and_then(|value| json_value::fault(value));
@@ -125,7 +125,7 @@ impl Arguments {
         Self::Invalid { raw: String::new(), why: format!("the arguments cannot be stored: {fault}") }
     }
 
-    /// None where they are bad.
+    /// None if the arguments are bad.
     #[must_use]
     pub const fn value(&self) -> Option<&Arc<Value>> {
         match self {

@@ -18,13 +18,13 @@ use crate::policy::RESULT_CHARS_DEFAULT;
 use crate::suspension::SuspensionKind;
 use crate::tool::Arguments;
 
-/// One message as a model provider wants it.
+/// One message in the form that model providers expect.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ModelMessage {
     User {
         id: MessageId,
         content: Arc<Value>,
-        /// The caller who sent it, where the log has the name. Providers are not sent it.
+        /// The caller who sent it, if the log has the name. It is not sent to providers.
         by: Option<Principal>,
     },
     Assistant {
@@ -32,28 +32,28 @@ pub enum ModelMessage {
         text: String,
         reasoning: Option<String>,
         calls: Vec<AssistantCall>,
-        /// For whoever made it.
+        /// Sealed reasoning, which only the provider that made it can read.
         sealed: Option<Sealed>,
     },
     Tool {
         call: CallId,
         text: String,
     },
-    /// Goes to the model in the user role.
+    /// Sent to the model in the user role.
     Note {
         id: MessageId,
         call: CallId,
         text: String,
     },
-    /// What the runtime itself tells the model. Goes to it in the user role.
+    /// A message from the runtime itself to the model. Sent in the user role.
     Notice {
         text: String,
     },
 }
 
 impl ModelMessage {
-    /// It is the message that the log and every list of messages show under this id. What the runtime itself tells has
-    /// none here.
+    /// Whether this is the message that the log and every message list show under this id. Notices from the runtime
+    /// have no id here.
     #[must_use]
     pub fn has_id(&self, wanted: &MessageId) -> bool {
         match self {
@@ -69,42 +69,41 @@ impl ModelMessage {
 pub struct AssistantCall {
     pub id: CallId,
     pub tool: ToolName,
-    /// The model's own, also where a hook or an approver changed what ran.
+    /// The model's own arguments, even if a hook or an approver changed what ran.
     pub arguments: Arguments,
 }
 
-/// How many messages are shared as one. A copy of the list copies this many pointers at most, and one for every
-/// full chunk.
+/// Messages per shared chunk. A copy of the list copies at most this many pointers, plus one for each full chunk.
 pub const CHUNK_MESSAGES: usize = 64;
 
-/// Messages that are only ever added to. A copy shares them with the list that it was made of, and stays as it is
-/// when that list goes on.
+/// An append-only list of messages. A copy shares its messages with the original, and does not change when the
+/// original grows.
 #[derive(Clone, Default, PartialEq)]
 pub struct Messages {
-    /// Each has `CHUNK_MESSAGES`.
+    /// Each chunk has exactly `CHUNK_MESSAGES` messages.
     chunks: Vec<Arc<Vec<Arc<ModelMessage>>>>,
-    /// Fewer than `CHUNK_MESSAGES`.
+    /// Always fewer than `CHUNK_MESSAGES`.
     tail: Vec<Arc<ModelMessage>>,
-    /// The place of what the user said last.
+    /// Index of the last user message.
     last_user: Option<usize>,
-    /// Those that stood before the first one, and are not here.
+    /// Number of messages before the first one that are omitted from this list.
     left_out: usize,
 }
 
 impl Messages {
-    /// An empty list behind so many messages that nobody is shown any more.
+    /// An empty list that follows `left_out` omitted messages.
     #[must_use]
     pub fn after_omitted(left_out: usize) -> Self {
         Self { left_out, ..Self::default() }
     }
 
-    /// Messages before the first one that are not here.
+    /// Number of messages before the first one that are omitted from this list.
     #[must_use]
     pub const fn left_out(&self) -> usize {
         self.left_out
     }
 
-    /// Adds all of these, and copies no text.
+    /// Appends all messages of `more` without copying any text.
     pub fn append(&mut self, more: &Self) {
         more.chunks.iter().flat_map(|chunk| chunk.iter()).chain(&more.tail).cloned().for_each(|message| {
             self.push_shared(message);
@@ -136,12 +135,12 @@ impl Messages {
         self.chunks.is_empty() && self.tail.is_empty()
     }
 
-    /// From the first one; its other end is the last one.
+    /// Iterates from the oldest message to the newest.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = &ModelMessage> + Clone {
         self.chunks.iter().flat_map(|chunk| chunk.iter()).chain(&self.tail).map(|message| &**message)
     }
 
-    /// Whoever wants to keep it keeps the pointer, and copies no text.
+    /// Returns the shared pointer, so that a caller can keep the message without copying its text.
     #[must_use]
     pub fn get(&self, index: usize) -> Option<&Arc<ModelMessage>> {
         match index.checked_sub(self.chunks.len() * CHUNK_MESSAGES) {
@@ -150,7 +149,7 @@ impl Messages {
         }
     }
 
-    /// The place of what the user said last.
+    /// Index of the last user message.
     #[must_use]
     pub const fn last_user(&self) -> Option<usize> {
         self.last_user
@@ -162,7 +161,7 @@ impl Messages {
     }
 }
 
-/// As one list: where a chunk ends is nobody's business.
+/// Prints one flat list: chunk boundaries are an implementation detail.
 impl fmt::Debug for Messages {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.iter()).finish()
@@ -183,27 +182,27 @@ impl FromIterator<ModelMessage> for Messages {
     }
 }
 
-/// Append-only, beside the control state. Feed it every event of the runs of a thread, in order.
+/// Append-only, kept beside the control state. Feed it every event of the thread's runs, in order.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Transcript {
-    /// What no event can change.
+    /// Messages that no later event can change.
     closed: Messages,
-    /// What stands behind it. The first of these asked for a call that has no tool message.
+    /// Entries after `closed`. The first one asked for a call that has no tool message yet.
     open: VecDeque<TranscriptEntry>,
-    /// Every call of which something is still to be said.
+    /// Every call that still needs a tool message or a late result.
     calls: BTreeMap<CallId, CallText>,
-    /// What users said to runs that have not started.
+    /// User messages of runs that have not started.
     queued: BTreeMap<MessageId, UserMessage>,
-    /// Texts that hooks asked to be noted, by the event that records them.
+    /// Notes that hooks asked for, by the sequence number of the event that records them.
     notes: BTreeMap<u64, String>,
-    /// Characters that the model reads of one result of the run whose events come now.
+    /// Maximum characters of one result that the model reads, for the run whose events are being fed.
     result_chars_max: Option<u32>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 enum TranscriptEntry {
     Complete(Arc<ModelMessage>),
-    /// An assistant message that asks for calls. Their arguments and results come with later events.
+    /// An assistant message that asks for calls. Their arguments and results arrive in later events.
     OpenTurn(OpenTurn),
 }
 
@@ -220,23 +219,23 @@ struct OpenTurn {
 struct CallText {
     tool: ToolName,
     own_arguments: Option<Arguments>,
-    /// The arguments that will run, where they are not the model's.
+    /// The arguments that will run, if they are not the model's.
     changed: Option<(ChangedBy, Arc<Value>)>,
     held: Option<SuspensionKind>,
     outcome: Option<String>,
     tool_message: Option<ToolMessageKind>,
 }
 
-/// What the tool message of a call tells.
+/// What the tool message of a call contains.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum ToolMessageKind {
-    /// It stays what the model was given; the result comes as a note.
+    /// The placeholder stays in the transcript; the result is added later as a note.
     Placeholder(Option<SuspensionKind>),
     Result,
 }
 
 impl Transcript {
-    /// What is told from here on stands behind these.
+    /// Starts a transcript whose new messages follow these.
     #[must_use]
     pub fn after_messages(messages: Messages) -> Self {
         Self { closed: messages, ..Self::default() }
@@ -310,7 +309,7 @@ impl Transcript {
                     by,
                 }));
             }
-            // Hooks may have dropped every call of an answer without words: providers refuse such a message.
+            // Hooks may have dropped every call of an answer without text. Providers refuse such a message.
             Message::Assistant { text, calls, .. } if text.is_empty() && calls.is_empty() => {}
             Message::Assistant { id, text, reasoning, calls, origin, .. } => {
                 for call in calls {
@@ -342,7 +341,7 @@ impl Transcript {
                 let notice = ModelMessage::Notice { text: correction(why) };
                 self.open.push_back(TranscriptEntry::complete(notice));
             }
-            // The results of the calls that were taken still come before it.
+            // The results of the calls that were taken still come before this notice.
             Message::CallsDropped { taken, dropped, .. } => {
                 let notice = ModelMessage::Notice { text: calls_dropped(*taken, *dropped) };
                 self.open.push_back(TranscriptEntry::complete(notice));
@@ -375,7 +374,7 @@ impl Transcript {
         }
     }
 
-    /// With the late result everything is said of a call, unless the message that asked for it is still open.
+    /// Once the late result is added, the call is removed, unless the message that asked for it is still open.
     fn late_text(&mut self, id: &CallId) -> Option<String> {
         let call = self.calls.get(id)?;
         let text = late_result(id.as_str(), call.tool.as_str(), call.outcome.as_deref().unwrap_or_default());
@@ -385,7 +384,7 @@ impl Transcript {
         Some(text)
     }
 
-    /// Hands over to the shared messages what no event can change.
+    /// Moves entries that no later event can change to the shared messages.
     fn close(&mut self) {
         while let Some(entry) = self.open.pop_front_if(|entry| entry.is_complete(&self.calls)) {
             match entry {
@@ -401,7 +400,7 @@ impl Transcript {
         }
     }
 
-    /// A call whose placeholder was told is remembered for its late result.
+    /// Removes a call that has its result. A call with a placeholder is kept for its late result.
     fn forget(&mut self, id: &CallId) {
         match self.calls.get(id).and_then(|call| call.tool_message) {
             Some(ToolMessageKind::Result) => drop(self.calls.remove(id)),
@@ -409,8 +408,8 @@ impl Transcript {
         }
     }
 
-    /// What the model would read now. A call without a tool message yet gets a text that says so. The messages are
-    /// shared, so that the cost of asking does not grow with the texts that were ever said.
+    /// What the model would read now. A call without a tool message gets a text that says so. The messages are shared,
+    /// so the cost of this call does not grow with the length of the texts.
     #[must_use]
     pub fn model_input(&self) -> Messages {
         let mut messages = self.closed.clone();
@@ -429,7 +428,7 @@ impl TranscriptEntry {
         Self::Complete(Arc::new(message))
     }
 
-    /// Calls are told in their order: while the last one is not, the others need no look.
+    /// Tool messages are written in call order, so checking from the last call finds a missing one soonest.
     fn is_complete(&self, calls: &BTreeMap<CallId, CallText>) -> bool {
         match self {
             Self::Complete(_) => true,
@@ -441,7 +440,7 @@ impl TranscriptEntry {
 }
 
 impl OpenTurn {
-    /// The message that asked, then one result for each of its calls.
+    /// The assistant message, then one result for each of its calls.
     fn into_messages(self, calls: &BTreeMap<CallId, CallText>) -> impl Iterator<Item = ModelMessage> {
         let Self { id, text, reasoning, calls: asked, sealed } = self;
         let known =

@@ -1,4 +1,4 @@
-//! How much of a long thread the model is shown: the newest turns that fit. The log keeps everything.
+//! How much of a long thread the model sees: the newest turns that fit. The log keeps everything.
 
 use alloc::format;
 use alloc::string::ToString;
@@ -7,12 +7,12 @@ use serde::{Deserialize, Serialize};
 use crate::tool::Arguments;
 use crate::transcript::{Messages, ModelMessage};
 
-/// The bounds of one model call. None of them set: everything is shown.
+/// The limits of one model call. If none is set, the model sees everything.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Trim {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub messages_max: Option<u64>,
-    /// Of texts and arguments together. The instructions are not counted, and never left out.
+    /// Total characters of texts and arguments. The instructions are not counted, and are never omitted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chars_max: Option<u64>,
 }
@@ -23,9 +23,9 @@ impl Trim {
         self.messages_max.is_none() && self.chars_max.is_none()
     }
 
-    /// The newest turns that fit, with a line that says how many messages are missing. A turn is what a user says, a
-    /// note, or an answer with the results of its calls: it is shown whole or not at all. The newest turn and what the
-    /// user said last are shown even where they alone are too much.
+    /// The newest turns that fit, with a line that says how many messages are missing. A turn is a user message, a
+    /// note, or an answer with the results of its calls: it is kept whole or omitted. The newest turn and the last user
+    /// message are kept even if they exceed the limits.
     #[must_use]
     pub fn apply(&self, messages: &Messages) -> Messages {
         if self.is_unlimited() {
@@ -34,7 +34,7 @@ impl Trim {
         let asked = messages.last_user();
         let mut shown = asked.map_or_else(Amount::default, |index| Amount::at(messages, index));
         let mut from = messages.len();
-        // From the newest turn back: what it costs does not grow with the thread.
+        // Works backwards from the newest turn, so that the cost does not grow with the thread.
         while from > 0 {
             let begins = turn_before(messages, from);
             let turn = (begins..from).filter(|index| Some(*index) != asked);
@@ -44,14 +44,14 @@ impl Trim {
             }
             (shown, from) = (more, begins);
         }
-        // What the user said last stands right before: no line has to come between.
+        // The last user message directly precedes the kept turns, so no omission line is needed between them.
         if from > 0 && asked == Some(from - 1) {
             from -= 1;
         }
         shortened(messages, from, asked.filter(|index| *index < from))
     }
 
-    /// Whatever stands before what was read is never shown, whatever comes behind it.
+    /// Nothing before the part that was read can ever be shown, no matter what is added after it.
     #[must_use]
     pub fn is_filled_by(&self, read: &ReadBack) -> bool {
         read.has_user && !self.has_room_for(read.amount)
@@ -63,7 +63,7 @@ impl Trim {
     }
 }
 
-/// How much of a thread was read, from its end back.
+/// How much of a thread was read, from its end backwards.
 #[derive(Clone, Copy, Default)]
 pub struct ReadBack {
     amount: Amount,
@@ -71,7 +71,7 @@ pub struct ReadBack {
 }
 
 impl ReadBack {
-    /// What stands right before that which was read.
+    /// Adds the messages that directly precede the part already read.
     pub fn add(&mut self, messages: &Messages) {
         let all = (0..messages.len()).map(|index| Amount::at(messages, index));
         self.amount = all.fold(self.amount, Amount::plus);
@@ -79,7 +79,7 @@ impl ReadBack {
     }
 }
 
-/// Where the turn begins that ends before `end`.
+/// Index of the first message of the turn that ends before `end`.
 fn turn_before(messages: &Messages, end: usize) -> usize {
     let mut begins = end.saturating_sub(1);
     while begins > 0 && messages.get(begins).is_some_and(|message| continues_turn(message)) {
@@ -95,7 +95,7 @@ const fn continues_turn(message: &ModelMessage) -> bool {
     }
 }
 
-/// The messages from `from` on, and before them the one that `asked`, where that stands earlier.
+/// The messages from `from` on, preceded by the user message at `asked` if that is earlier.
 fn shortened(messages: &Messages, from: usize, asked: Option<usize>) -> Messages {
     let left_out = messages.left_out() + from - usize::from(asked.is_some());
     if left_out == 0 {
@@ -133,7 +133,7 @@ impl Amount {
     }
 }
 
-/// Of what a model reads. Signs around it, and thoughts that are not sent, do not count.
+/// Characters that the model reads. Markup around the text, and reasoning that is not sent, do not count.
 #[must_use]
 pub fn char_count(message: &ModelMessage) -> usize {
     match message {

@@ -1,5 +1,5 @@
-//! How a run ends that was interrupted and of which something that is stored cannot be decoded. The plain columns of its
-//! store say enough: which calls are held, who its parent is, and which children have not ended.
+//! How to end an interrupted run whose stored data cannot be decoded. The store's plain columns contain enough: which
+//! calls are held, who its parent is, and which children have not ended.
 
 use alloc::sync::Arc;
 use alloc::vec;
@@ -18,20 +18,20 @@ use crate::suspension::SuspensionKind;
 use crate::termination::Termination;
 use crate::time::Timestamp;
 
-/// What a store knows of an unended run without decoding anything.
+/// What a store knows about an unended run without decoding anything.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UndecodedRun {
     pub run: RunId,
-    /// Of the last event.
+    /// The last event's sequence number.
     pub seq: u64,
     /// Not earlier than anything that is known to have happened in the run.
     pub now: Timestamp,
-    /// The calls that are held, in the order in which they were held.
+    /// The held calls, in the order in which they were held.
     pub held: Vec<HeldCall>,
     pub parent: Option<ParentCall>,
     /// Children that have not ended.
     pub children: Vec<RunId>,
-    /// Rows that wait in the inbox. The commit that ends the run consumes all of them.
+    /// Number of rows in the inbox. The commit that ends the run consumes all of them.
     pub inbox_count: usize,
 }
 
@@ -55,12 +55,12 @@ pub struct FinalCommit {
     pub events: Vec<Event>,
     pub rows: ProjectionRows,
     pub deliver: Vec<Delivery>,
-    /// The state after these events; none where the state before them cannot be decoded.
+    /// The state after these events. None if the state before them cannot be decoded.
     pub control: Option<Control>,
 }
 
-/// The verdict on an item for which the plain columns of its run are enough: an interrupt and the end of a child. None for
-/// anything else.
+/// The verdict on an item that can be judged by the plain columns of its run: an interrupt and the end of a child. None
+/// for anything else.
 #[must_use]
 pub fn judge_without_control(item: &Item, ended: bool, interrupt_accepted: bool) -> Option<Verdict> {
     match item {
@@ -70,7 +70,7 @@ pub fn judge_without_control(item: &Item, ended: bool, interrupt_accepted: bool)
     }
 }
 
-/// An interrupt that was accepted before needs no second one.
+/// A second interrupt is not needed if one was already accepted.
 pub(crate) const fn judge_interrupt(ended: bool, interrupt_accepted: bool) -> Verdict {
     if ended {
         Verdict::Refused(Refusal::RunOver)
@@ -85,8 +85,8 @@ pub(crate) const fn judge_child_end(ended: bool) -> Verdict {
     if ended { Verdict::Refused(Refusal::RunOver) } else { Verdict::Accepted }
 }
 
-/// The last commit of a run that was interrupted. `control` is the stored state where it can be decoded; it is used only
-/// where it agrees with the plain columns.
+/// The last commit of an interrupted run. `control` is the stored state if it can be decoded; it is used only if it
+/// agrees with the plain columns.
 #[must_use]
 pub fn final_commit(plain: &UndecodedRun, control: Option<Control>, cause: &InterruptCause) -> FinalCommit {
     let decided =
@@ -101,7 +101,7 @@ fn agrees(plain: &UndecodedRun, control: &Control) -> bool {
     control.run == plain.run && control.seq == plain.seq && control.ended().is_none() && same_calls
 }
 
-/// As the run itself would end. An interrupt asks nothing of the agent's revision, which may be what cannot be decoded.
+/// Ends the run as the run itself would. An interrupt needs no agent revision, which may be what cannot be decoded.
 fn decide(plain: &UndecodedRun, control: Control, cause: &InterruptCause) -> Option<FinalCommit> {
     let before = control.clone();
     let mut run = Run::new(Arc::new(Revision::default()), control);
@@ -116,7 +116,7 @@ fn decide(plain: &UndecodedRun, control: Control, cause: &InterruptCause) -> Opt
     run.control.ended().is_some().then_some(FinalCommit { events, rows, deliver, control: Some(run.control) })
 }
 
-/// Whether an executing call took effect is not known here; no event says anything about it.
+/// It is not known here whether an executing call took effect; no event says anything about it.
 fn end_by_columns(plain: &UndecodedRun, cause: &InterruptCause) -> FinalCommit {
     let reason = match cause {
         InterruptCause::Person(_) | InterruptCause::Parent(_) => CancelReason::Interrupted,
@@ -143,7 +143,7 @@ fn end_by_columns(plain: &UndecodedRun, cause: &InterruptCause) -> FinalCommit {
     deliver.extend(plain.parent.as_ref().map(|parent| {
         let usage = Usage::default();
         let (call, run) = (parent.call.clone(), plain.run.clone());
-        // No column counts them: the parent gets nothing back of what it granted.
+        // No column counts the descendants, so nothing of the grant is returned to the parent.
         let descendants = u32::MAX;
         let ended = ChildEnded { call, run, end: ChildEnd::Interrupted, usage, descendants };
         Delivery { to: parent.run.clone(), item: Item::ChildEnded(ended) }

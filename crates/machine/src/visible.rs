@@ -1,7 +1,7 @@
-//! Text of models, tools and callers as an approver may be shown it: what cannot be seen is written as its number, and
-//! text that may not be what it looks like is flagged.
+//! Text from models, tools and callers in a form that is safe to show to an approver: invisible characters are escaped
+//! as their code points, and text that may not be what it looks like is flagged.
 //!
-//! The terminal and the HTTP API both show what an approver agrees to, so the rule is written once, here.
+//! The terminal and the HTTP API both show what an approver agrees to, so the rule is implemented once, here.
 
 mod script;
 mod table;
@@ -15,7 +15,7 @@ use serde_json::Value;
 /// Why a text may not be what it looks like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Warning {
-    /// It has characters that are escaped because they cannot be seen.
+    /// It has characters that are escaped because they are invisible.
     Invisible,
     /// A word has letters of two scripts, such as a Cyrillic `а` among Latin letters.
     MixedScripts,
@@ -43,7 +43,7 @@ pub fn is_visible(c: char) -> bool {
     borders % 2 == 1
 }
 
-/// The text in one line, without a character that cannot be seen. Escaped JSON is the same JSON.
+/// The text in one line, with invisible characters escaped. Escaped JSON is still the same JSON.
 #[must_use]
 pub fn escaped(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
@@ -64,7 +64,7 @@ pub fn escaped(text: &str) -> String {
     shown
 }
 
-/// Whether a reader may take one name for the other: they are the same, or differ only in case or punctuation.
+/// Whether a reader may confuse the two names: they are equal, or differ only in case or punctuation.
 #[must_use]
 pub fn looks_like(one: &str, other: &str) -> bool {
     fn letters(name: &str) -> impl Iterator<Item = char> {
@@ -73,7 +73,7 @@ pub fn looks_like(one: &str, other: &str) -> bool {
     one == other || (letters(one).next().is_some() && letters(one).eq(letters(other)))
 }
 
-/// What to warn an approver of. Line ends and tabs are ordinary.
+/// What to warn an approver about. Line ends and tabs cause no warning.
 #[must_use]
 pub fn warnings(text: &str) -> BTreeSet<Warning> {
     let mut found = BTreeSet::new();
@@ -83,7 +83,7 @@ pub fn warnings(text: &str) -> BTreeSet<Warning> {
         if !is_visible(c) {
             if !matches!(c, '\n' | '\t' | '\r') {
                 found.insert(Warning::Invisible);
-                // A word that is cut by a character that nobody sees looks like one word.
+                // A word that is split by an invisible character looks like one word.
                 continue;
             }
             word = None;
@@ -104,7 +104,7 @@ pub fn warnings(text: &str) -> BTreeSet<Warning> {
     found
 }
 
-/// The same over every name and every text in a JSON value.
+/// The warnings for every key and every text in a JSON value.
 #[must_use]
 pub fn json_warnings(value: &Value) -> BTreeSet<Warning> {
     match value {

@@ -1,4 +1,4 @@
-//! What the world should be doing now, and when the run must be looked at again. Derived from state, never queued.
+//! The effects that should be under way, and when the run must be woken again. Derived from state, never queued.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -15,40 +15,40 @@ use crate::step_projection::is_at_gate;
 use crate::suspension::SuspensionKind;
 use crate::time::Timestamp;
 
-/// Something the engine should have under way. What is not wanted any more is cancelled; what is wanted and
-/// was started by this worker goes on.
+/// Something that the engine should have under way. An effect that is no longer wanted is cancelled; one that is still
+/// wanted and was started by this worker continues.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Effect {
-    /// Ask the hooks of RunStart, StepEnd or RunEnd, and say [`Input::PhaseAnswered`](crate::Input).
+    /// Ask the hooks of RunStart, StepEnd or RunEnd, and submit [`Input::PhaseAnswered`](crate::Input).
     RunPhase(Phase),
-    /// Ask the hooks of `ask_first` in order; report each that answers with something, or fails, and go on only
-    /// once that is stored. Then call the model, then ask the hooks of AfterInference, whose answers ride with
-    /// the model's.
+    /// Ask the hooks of `ask_first` in order. Report each hook that fails or answers with an action, and continue only
+    /// once that is stored. Then call the model, then ask the hooks of AfterInference; their answers are reported
+    /// together with the model's.
     CallModel {
         step: u32,
         attempt: u32,
         not_before: Timestamp,
         ask_first: Vec<Phase>,
-        /// The events whose actions shape the request.
+        /// The events whose actions modify the request.
         adjusted_by: Vec<u64>,
-        /// The messages of this run that the model reads.
+        /// Number of messages of this run that the model reads.
         message_count: u32,
     },
-    /// Look the tool up, validate the arguments, ask the hooks of BeforeToolExecute, and say
+    /// Look up the tool, validate the arguments, ask the hooks of BeforeToolExecute, and submit
     /// [`Input::Gated`](crate::Input).
     Gate(CallId),
-    /// Make this attempt, no earlier than `not_before`: its intent is stored. If by then the tool is not what the gate
-    /// saw, or the lease is too old, send nothing and say so ([`Outcome::NotSent`](crate::input::Outcome)).
+    /// Make this attempt, no earlier than `not_before`: its intent is stored. If the tool no longer is what the gate
+    /// saw, or the lease is too old, send nothing and report that ([`Outcome::NotSent`](crate::input::Outcome)).
     RunTool { call: CallId, attempt: u32, not_before: Timestamp },
-    /// Ask the hooks of AfterToolExecute once about the call as it stands. Say all answers that are not yet
-    /// recorded together, empty ones too, whenever one comes in and whenever this is still wanted after other
-    /// news.
+    /// Ask the hooks of AfterToolExecute once about the call in its current state. Submit all answers that are not yet
+    /// recorded together, including empty ones: each time an answer arrives, and each time this is still wanted after
+    /// another input.
     RunAfterToolHooks { call: CallId, status: CallStatus },
 }
 
 impl Effect {
-    /// What is under way for one serves the other. A model call goes on when the answers of its hooks have been
-    /// recorded; everything else is the same task only if it is equal.
+    /// Whether a task that is under way for one effect serves the other. A model call continues after the answers of
+    /// its hooks have been recorded; any other effect is the same task only if it is equal.
     #[must_use]
     pub fn same_task(&self, other: &Self) -> bool {
         match (self, other) {
@@ -68,7 +68,7 @@ impl Effect {
     }
 }
 
-/// When the run must hear [`Input::DeadlineReached`](crate::Input), and why.
+/// When the run must receive [`Input::DeadlineReached`](crate::Input), and why.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Deadline {
     pub at: Timestamp,
@@ -79,7 +79,7 @@ pub struct Deadline {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DeadlineReason {
     Expires(SuspensionKind),
-    /// The worker that might still have sent the attempt is surely gone.
+    /// By now the worker that might still have sent the attempt is certainly gone.
     InDoubtDue,
 }
 

@@ -1,7 +1,7 @@
-//! Several models for one agent: when one has spent its tries, the next one answers the same step.
+//! Several models for one agent: when one has used up its tries, the next one answers the same step.
 //!
-//! Which one answers follows from the number of the attempt, so nothing has to be remembered between two of them, and a
-//! worker that takes a run over goes on with the same one. Each step begins with the first model.
+//! The attempt number determines the model, so nothing has to be stored between attempts, and a worker that takes over
+//! a run continues with the same model. Each step begins with the first model.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -21,10 +21,10 @@ use engine::live::Deltas;
 use engine::model::{Model, ModelAnswer, ModelFailure, ModelRequest};
 use engine::store::BoxFuture;
 
-/// A model with the name by which the log calls it.
+/// A model with its name in the log.
 pub type NamedModel = (String, Arc<dyn Model>);
 
-/// The first model that is asked, and those that are asked after it.
+/// The first model, and the fallback models in order.
 #[derive(Debug)]
 pub struct FallbackModel {
     /// At least one.
@@ -38,13 +38,13 @@ impl FallbackModel {
         Self { models: [first].into_iter().chain(then).collect(), tries_each: tries_each.max(1) }
     }
 
-    /// How often all of them may fail together.
+    /// How often all models together may fail.
     #[must_use]
     pub fn try_count(&self) -> u32 {
         self.tries_each.saturating_mul(u32::try_from(self.models.len()).unwrap_or(u32::MAX))
     }
 
-    /// The place of the model of an attempt, which is counted from 1.
+    /// Index of the model for an attempt; attempts are counted from 1.
     fn model_index(&self, attempt: u32) -> usize {
         let last = self.models.len().saturating_sub(1);
         usize::try_from(attempt.saturating_sub(1) / self.tries_each).map_or(last, |index| index.min(last))
@@ -77,10 +77,10 @@ impl Model for FallbackModel {
             Err(if is_last {
                 ModelFailure { message, ..failure }
             } else if next == name {
-                // What is wrong for good with one model need not be wrong with the next.
+                // An error that is permanent for one model may not occur with the next, so the failure is retryable.
                 ModelFailure { message, retryable: true, ..failure }
             } else {
-                // A wait was asked for by somebody who is not asked again.
+                // The requested delay does not apply, because another model is asked next.
                 let message = format!("{message}; {next} is asked next");
                 ModelFailure { message, retryable: true, retry_after_ms: None }
             })

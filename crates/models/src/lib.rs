@@ -1,4 +1,4 @@
-//! Models behind [`engine::model::Model`], one module each.
+//! Implementations of [`engine::model::Model`], one module each.
 
 pub mod fallback;
 #[cfg(feature = "providers")]

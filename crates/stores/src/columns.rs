@@ -1,4 +1,4 @@
-//! The words and numbers that stand in the columns.
+//! Names and numbers as they are stored in columns.
 
 use machine::Timestamp;
 use machine::checkpoint::Checkpoint;
@@ -9,7 +9,7 @@ use machine::suspension::SuspensionKind;
 
 use engine::store::{StoreError, StoreFailure};
 
-/// No database has a number above this one, and no time that anybody waits for lies behind it.
+/// Saturates: databases have no larger numbers, and no due time is later.
 pub(crate) fn to_i64(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }

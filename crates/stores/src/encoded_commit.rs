@@ -1,4 +1,4 @@
-//! A commit as a store on disk binds it. All the encoding happens here, before anybody waits for it.
+//! A commit in the form that an on-disk store binds. All encoding happens here, before any caller has to wait for it.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ pub(crate) struct EncodedCommit {
     pub(crate) expected_seq: u64,
     pub(crate) expected_version: u64,
     pub(crate) state: EncodedRun,
-    /// None where rows were consumed that changed nothing.
+    /// `None` if the commit only consumes inbox rows that changed nothing.
     pub(crate) log: Option<EncodedEvents>,
     pub(crate) consumed: Vec<Ticket>,
     pub(crate) accepted: Vec<EncodedItem>,
@@ -27,13 +27,13 @@ pub(crate) struct EncodedCommit {
     /// The values of `rows.state`, in the same order.
     pub(crate) state_values: Vec<String>,
     pub(crate) started_at: Option<Timestamp>,
-    /// What came with the message of the run that this creates.
+    /// The inline agent that came with the message of the run that this creates.
     pub(crate) inline_agent: Option<InlineAgent>,
-    /// Of everything in here that is bound as text or bytes.
+    /// Total size of everything in here that is bound as text or bytes.
     pub(crate) bytes: u64,
 }
 
-/// The plain columns of a run that ends, with the tickets of all that waits in its inbox.
+/// The plain columns of a run that ends, with the tickets of all items in its inbox.
 pub(crate) struct EndingRun {
     pub(crate) id: RunId,
     pub(crate) thread: ThreadId,
@@ -43,16 +43,16 @@ pub(crate) struct EndingRun {
     pub(crate) inbox: Vec<Ticket>,
 }
 
-/// By what a run that cannot be decoded ends.
+/// What an undecodable run is ended from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EndingSource {
-    /// By its control, as it is stored or as its log says, where it agrees with its columns.
+    /// Its control, as stored or as folded from its log, if that agrees with its columns.
     Control,
     Columns,
 }
 
-/// Why a run was interrupted, as the first row of its inbox says that can be decoded and says so. Where none can, nobody
-/// is named.
+/// The cause of an interrupt, from the first inbox row that is decodable and is an interrupt. If there is none, the
+/// system principal is the cause.
 pub(crate) fn interrupt_cause_in<'t>(texts: impl IntoIterator<Item = &'t str>) -> InterruptCause {
     let items = texts.into_iter().filter_map(|text| serde_json::from_str(text).ok());
     let mut causes = items.filter_map(|item| match item {
@@ -62,7 +62,7 @@ pub(crate) fn interrupt_cause_in<'t>(texts: impl IntoIterator<Item = &'t str>) -
     causes.next().unwrap_or_else(|| InterruptCause::Person(Principal::system()))
 }
 
-/// What the run's row says after the commit.
+/// The columns of the run's row after the commit.
 pub(crate) struct EncodedRun {
     pub(crate) run: RunId,
     pub(crate) thread: ThreadId,
@@ -75,7 +75,7 @@ pub(crate) struct EncodedRun {
     pub(crate) control: Vec<u8>,
 }
 
-/// The events of one commit, one a line.
+/// The events of one commit, one per line.
 pub(crate) struct EncodedEvents {
     pub(crate) first_seq: u64,
     pub(crate) last_seq: u64,
@@ -84,7 +84,7 @@ pub(crate) struct EncodedEvents {
     pub(crate) body: String,
 }
 
-/// An item with its stored form, and that of the decision in it.
+/// An item with its stored form, and the stored form of its decision.
 pub(crate) struct EncodedItem {
     pub(crate) item: Item,
     pub(crate) text: String,
@@ -142,8 +142,8 @@ impl EncodedCommit {
         Ok(commit)
     }
 
-    /// The last commit of a run of which something that is stored cannot be decoded. `before` is its control as it is
-    /// stored, and stays where there is no other.
+    /// The last commit of a run with undecodable stored data. `before` is its stored control, kept if there is no new
+    /// one.
     pub(crate) fn for_undecoded_end(
         run: EndingRun,
         last: FinalCommit,
@@ -206,7 +206,7 @@ impl EncodedCommit {
         Ok(commit)
     }
 
-    /// The first commit of a run, with what came along.
+    /// The first commit of a run, with the inline agent that came along.
     pub(crate) fn for_creation(
         append: Append,
         inline_agent: Option<InlineAgent>,
@@ -259,7 +259,7 @@ impl EncodedRun {
         self.summary.status.ended().then_some(self.at)
     }
 
-    /// A run that has ended is woken by nothing.
+    /// A run that has ended has no wake time.
     pub(crate) fn wake_at(&self) -> Option<Timestamp> {
         self.summary.wake_at.filter(|_| !self.summary.status.ended())
     }

@@ -1,10 +1,10 @@
-//! Trouble with what is below a store: how often there was some, by kind, and which of it is there to stay.
+//! Failures of the database or disk below a store: counts them by kind, and tells permanent ones from passing ones.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use engine::store::{FailureCounts, StoreError, StoreFailure};
 
-/// None where what is stored cannot be decoded. Any other error may pass, and says nothing about what is stored.
+/// `None` if the stored data cannot be decoded. Any other error may pass, and says nothing about the stored data.
 pub(crate) fn none_if_corrupt<T, E>(read: Result<T, E>) -> Result<Option<T>, E>
 where
     E: AsRef<StoreError>,
@@ -30,7 +30,7 @@ impl FailureCounters {
         }
     }
 
-    /// So many asked, and met the same trouble.
+    /// Counts a failure that affected `asked` callers.
     pub(crate) fn count(&self, trouble: &StoreFailure, asked: usize) {
         let count = match trouble {
             StoreFailure::Unavailable(_) => &self.unavailable,

@@ -1,4 +1,4 @@
-//! A grant as it stands in the columns of its row.
+//! A grant in the form of its row's columns.
 
 use engine::store::{StoreError, StoreFailure};
 use machine::grant::{Grant, GrantCoverage, HoldReason, ToolGrant};
@@ -10,7 +10,7 @@ use crate::columns::digest;
 pub(crate) struct GrantColumns {
     pub(crate) id: String,
     pub(crate) given_by: String,
-    /// None in a grant for every tool of its thread, as are the columns behind it.
+    /// `None` in a grant for every tool of its thread, like the columns after it.
     pub(crate) tool: Option<String>,
     pub(crate) agent: Option<String>,
     pub(crate) definition: Option<Vec<u8>>,
@@ -57,7 +57,8 @@ impl GrantColumns {
         Ok(Grant { id: GrantId::from(self.id), by: Principal::from(self.given_by), covers })
     }
 
-    /// As it counts and is shown, and whether its reasons cannot be decoded: then it lifts none, and its calls are held.
+    /// The grant as it takes effect and is shown, and whether its reasons cannot be decoded: then it lifts none of
+    /// them, and its calls are held.
     pub(crate) fn into_effective_grant(self) -> Result<(Grant, bool), StoreError> {
         let reasons = self.reasons.as_deref().map(serde_json::from_str::<Vec<HoldReason>>);
         if reasons.is_some_and(|reasons| reasons.is_err()) {
@@ -66,8 +67,8 @@ impl GrantColumns {
         Ok((self.into_grant()?, false))
     }
 
-    /// Whether an approval gave it, so that a log has it. Auto-approve stands in no log, and a grant from before grants
-    /// named their agent cannot be told from its log.
+    /// Whether the grant came from an approval, so that a log contains it. Auto-approve is in no log, and a grant from
+    /// before grants named their agent cannot be recognized in its log.
     pub(crate) const fn is_logged(&self) -> bool {
         self.tool.is_some() && self.agent.is_some()
     }

@@ -1,4 +1,4 @@
-//! A call that is held, with what it was held with: for whoever wants to know what another configuration would do.
+//! A held call with the context in which it was held, to find out what another configuration would do.
 
 use std::sync::Arc;
 
@@ -18,18 +18,18 @@ pub struct HeldCall {
     /// The frozen agent that the run is pinned to, as it is stored.
     pub revision: Arc<str>,
     pub call: Call,
-    /// What was asked.
+    /// The suspension that holds it.
     pub opened: OpenedSuspension,
 }
 
-/// A held call as it is found.
+/// A held call as the survey found it.
 #[derive(Clone, Debug)]
 pub enum SurveyedCall {
     Call(Box<HeldCall>),
     Unreadable(UnreadableCall),
 }
 
-/// A held call of which something cannot be decoded: the event that holds it, or the state or the agent of its run.
+/// A held call with an undecodable part: the event that holds it, or the state or the agent of its run.
 #[derive(Clone, Debug)]
 pub struct UnreadableCall {
     pub tenant: Tenant,

@@ -1,4 +1,4 @@
-//! Where runs are kept. One contract ([`engine::store`]), one conformance suite, three stores.
+//! Stores for runs. One contract ([`engine::store`]), one conformance suite, three stores.
 
 pub mod memory;
 #[cfg(feature = "postgres")]
@@ -31,7 +31,7 @@ pub use pruned::Pruned;
 use engine::store::StoreError;
 use serde_json::Value;
 
-/// Metadata that could not be read back is not stored.
+/// Refuses metadata that could not be read back.
 fn check_metadata(metadata: &Value) -> Result<(), StoreError> {
     let fault = machine::json_value::fault(metadata);
     fault.map_or(Ok(()), |fault| Err(StoreError::Impossible(format!("metadata cannot be stored: {fault}"))))

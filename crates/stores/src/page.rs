@@ -1,11 +1,11 @@
-//! Where a page of a list goes on: after this time and this id.
+//! Where the next page of a list begins: after this time and this id.
 
 use engine::store::{Listed, Page, StoreError};
 use machine::Timestamp;
 
 use crate::columns::{millis, timestamp};
 
-/// The last entry of the page before.
+/// The last entry of the previous page.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct PagePosition {
     pub(crate) at: i64,
@@ -22,7 +22,7 @@ impl PagePosition {
         Self { at: i64::MIN, id: String::new() }
     }
 
-    /// Behind every entry of a list that begins with the newest.
+    /// After every entry of a list that begins with the newest.
     pub(crate) const fn start_newest_first() -> Self {
         Self { at: i64::MAX, id: String::new() }
     }
@@ -32,7 +32,7 @@ impl PagePosition {
     }
 }
 
-/// A page as it was asked for, within its bounds.
+/// A requested page, with its limit applied.
 #[derive(Clone, Debug)]
 pub(crate) struct PageRequest {
     pub(crate) after: Option<PagePosition>,
@@ -46,7 +46,7 @@ impl PageRequest {
         Ok(Self { after, limit })
     }
 
-    /// One more than the page has, so that its end is known.
+    /// One row more than the page has, to tell whether it is the last page.
     pub(crate) fn row_count(&self) -> i64 {
         i64::try_from(self.limit).unwrap_or(i64::MAX).saturating_add(1)
     }

@@ -1,12 +1,12 @@
 //! What a sweep over ended threads has deleted, or would delete.
 
-/// What is gone, or would go.
+/// Numbers of deleted items, or of items that would be deleted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pruned {
     pub threads: u64,
     pub runs: u64,
     pub events: u64,
-    /// Threads that stay because an event that names their children cannot be read.
+    /// Threads that are kept because an event that names their children cannot be read.
     pub unreadable: u64,
 }
 

@@ -1,8 +1,8 @@
-//! A lane for reads that may take a while: so many at a time, and none that nobody waits for any more.
+//! Permits for reads that may take a while: they limit how many run at a time, and skip reads whose caller is gone.
 //!
-//! Whoever waits in front of a lane waits in their own future: to give up is to be gone, and nothing is left in a line
-//! behind them. Whoever gives up a read that has begun has not stopped it, so the read itself keeps its permit until it
-//! is over: there are never more of them than permits, however many askers come and go.
+//! A caller waits for a permit in its own future: if it gives up, nothing of it remains in a queue. Giving up a read
+//! that has begun does not stop it, so the read itself keeps its permit until it is over: there are never more reads
+//! than permits, however many callers come and go.
 
 use std::sync::Arc;
 
@@ -10,18 +10,18 @@ use engine::store::{StoreError, StoreFailure};
 use tokio::sync::oneshot::{self, Receiver, Sender};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// More events than this are read in a lane.
+/// Reads of more events than this need a permit.
 pub(crate) const POINT_READ_EVENT_COUNT_MAX: usize = 32;
 
 pub(crate) struct ReadPermits(Arc<Semaphore>);
 
-/// What a read takes with it.
+/// The reading side: holds the permit and sends the answer.
 pub(crate) struct PermittedRead<T> {
     answer: Sender<Result<T, StoreError>>,
     _permit: OwnedSemaphorePermit,
 }
 
-/// Where its answer comes.
+/// The caller's side: receives the answer.
 pub(crate) struct PendingRead<T>(Receiver<Result<T, StoreError>>);
 
 impl ReadPermits {
@@ -29,7 +29,7 @@ impl ReadPermits {
         Self(Arc::new(Semaphore::new(permits)))
     }
 
-    /// Waits until one of its permits is free.
+    /// Waits until a permit is free.
     pub(crate) async fn acquire<T>(&self) -> Result<(PermittedRead<T>, PendingRead<T>), StoreError> {
         let permit = self.0.clone().acquire_owned().await;
         let permit = permit.map_err(|closed| StoreFailure::Unavailable(closed.to_string()))?;
@@ -39,13 +39,13 @@ impl ReadPermits {
 }
 
 impl<T> PermittedRead<T> {
-    /// Nobody waits for it, so it need not begin.
+    /// The caller is gone, so the read need not begin.
     pub(crate) fn is_abandoned(&self) -> bool {
         self.answer.is_closed()
     }
 
     pub(crate) fn finish(self, found: Result<T, StoreError>) {
-        // Whoever asked may be gone by now.
+        // The caller may be gone by now.
         let _ = self.answer.send(found);
     }
 }

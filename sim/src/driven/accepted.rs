@@ -1,4 +1,4 @@
-//! What the store has accepted from outside, in order, and whether each of it was heard.
+//! What the store has accepted from outside, in order, and whether each item was processed.
 
 use engine::deciding::Decide;
 use machine::Timestamp;
@@ -11,7 +11,7 @@ use super::book::{Book, RunBook};
 use crate::judge::invariant::{Checked, Invariant, ensure};
 use crate::play::names;
 
-/// An item that the store took, whichever way it came.
+/// An item that the store accepted, through any path.
 #[derive(Clone, Debug)]
 pub(crate) struct Accepted {
     pub(crate) run: usize,
@@ -34,7 +34,7 @@ impl Book {
         }
     }
 
-    /// Whoever was told that a decision is accepted can rely on it: it is stored. One that is refused is not.
+    /// If a caller was told that a decision is accepted, it is stored. If it was refused, it is not.
     pub(crate) fn check_told(&self, decide: &Decide, verdict: &Verdict) -> Checked {
         let by = &decide.by;
         let is_stored = self.has_accepted_of(decide);
@@ -42,7 +42,7 @@ impl Book {
             format!("{by} is told {verdict:?}, and nothing of it is stored")
         })?;
         let refused = matches!(verdict, Verdict::Refused(_));
-        // Of two copies the later may be first, and answer a later opening: then the other is refused the id.
+        // Of two copies the second may arrive first and answer a later suspension. The other then gets `IdUsed`.
         let outrun = *verdict == Verdict::Refused(Refusal::IdUsed) && self.was_held_again(decide);
         ensure(!refused || !is_stored || outrun, Invariant::VerdictIsRight, || {
             format!("{by} is told {verdict:?}, and the decision is stored")
@@ -53,7 +53,7 @@ impl Book {
         self.accepted.iter().any(|accepted| accepted.run == run && accepted.item.interrupts())
     }
 
-    /// Something that this person said of the run was accepted.
+    /// Whether any decision of this person on the run was accepted.
     fn has_accepted_of(&self, decide: &Decide) -> bool {
         let index = self.find(&decide.run);
         self.accepted.iter().any(|accepted| {
@@ -62,7 +62,7 @@ impl Book {
         })
     }
 
-    /// No opening was named, and there were several.
+    /// Whether the decision names no suspension although the call had several.
     fn was_held_again(&self, decide: &Decide) -> bool {
         let log = self.find(&decide.run).map_or(&[][..], |run| &self.runs[run].log);
         let opens =
@@ -71,7 +71,7 @@ impl Book {
         decide.suspension.is_none() && openings > 1
     }
 
-    /// This very decision was accepted.
+    /// Whether this very decision was accepted.
     pub(crate) fn is_remembered(&self, decide: &Decide) -> bool {
         let index = self.find(&decide.run);
         self.accepted.iter().any(|accepted| {
@@ -81,8 +81,9 @@ impl Book {
         })
     }
 
-    /// Every accepted decision stands in the log under the name of whoever gave it: what ends a run lets nothing be
-    /// accepted behind it. Only one that was given early, before there was anything to end, may come in between.
+    /// Every accepted decision is in the log under its author's name, because nothing is accepted after an item that
+    /// ends the run. The exception is an early denial, which was accepted before its call was held and ends the run
+    /// first.
     pub(crate) fn check_heard(&self) -> Checked {
         for (place, accepted) in self.accepted.iter().enumerate() {
             let Item::Decision(decision) = &accepted.item else { continue };
@@ -104,7 +105,7 @@ impl Book {
     }
 }
 
-/// The run has heard what this person decided on this call.
+/// Whether the event shows that this person's decision on this call was processed.
 fn names_decider(event: &Event, call: &CallId, decider: &Principal) -> bool {
     if let Fact::ToolApproved { call_id, by, .. }
     | Fact::ToolDenied { call_id, by, .. }
@@ -117,7 +118,7 @@ fn names_decider(event: &Event, call: &CallId, decider: &Principal) -> bool {
     false
 }
 
-/// The run is over because of this refusal, which was given before its call was held.
+/// Whether the run ended because of this denial, which was given before its call was held.
 fn has_ended_early(run: &RunBook, item: &Item) -> bool {
     let Item::Early { decision, .. } = item else { return false };
     match &decision.action {

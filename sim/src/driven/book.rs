@@ -1,4 +1,4 @@
-//! What was committed, kept beside the store and from its commits alone; and the objections to a commit.
+//! A record of what was committed, built only from the store's commits, and the checks of each commit.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -30,21 +30,21 @@ use crate::play::words;
 pub struct Book {
     pub tape: Tape,
     pub(crate) temper: Temper,
-    /// Nothing goes wrong any more: everything must come to its end.
+    /// No more trouble: everything must come to its end.
     pub(crate) calm: bool,
     pub tally: Tally,
     pub violation: Option<Violation>,
     pub diary: Option<Vec<String>>,
-    /// In the order in which they were created.
+    /// In order of creation.
     pub runs: Vec<RunBook>,
     by_id: BTreeMap<RunId, usize>,
     revisions: BTreeMap<Digest, Arc<Revision>>,
-    /// Where each message of a thread stands: its run and the event.
+    /// The position of each message of a thread: its run and its event.
     messages: BTreeMap<(ThreadId, MessageId), (usize, u64)>,
     /// Threads that were deleted.
     pub(crate) gone: BTreeSet<ThreadId>,
     pub(crate) accepted: Vec<Accepted>,
-    /// What people decided, to say it again.
+    /// The decisions that people gave, kept so that they can be resent.
     pub(crate) given: Vec<Decide>,
     pub(crate) event_count: u64,
 }
@@ -55,22 +55,22 @@ pub struct RunBook {
     pub ledger: RunLedger,
     pub log: Vec<Arc<Event>>,
     pub(crate) folded: Control,
-    /// Of the lease that counts, if one does.
+    /// The epoch of the current lease, if there is one.
     epoch: u64,
     leased: bool,
-    /// Appends that have been asked for and have not come back: their worker may not know what is stored.
+    /// Appends that were requested and have not returned: the worker may not know what is stored.
     pub(crate) in_flight: u32,
-    /// The last append came through, and its worker was told that it may not have.
+    /// The last append was committed, but its worker was told that it may not have been.
     pub(crate) uncertain: bool,
     pub(crate) transcript: Transcript,
     pub(crate) tool_starts: BTreeSet<(CallId, u32)>,
     pub(crate) model_starts: BTreeSet<(u32, u32)>,
-    /// How often its end was brought to its parent.
+    /// How often its end was delivered to its parent.
     pub(crate) end_deliveries: u32,
 }
 
 impl RunBook {
-    /// Its worker may not know what is stored.
+    /// Whether its worker may not know what is stored.
     pub(crate) const fn is_ahead_of_its_worker(&self) -> bool {
         self.in_flight > 0 || self.uncertain
     }
@@ -113,12 +113,12 @@ impl Book {
         }
     }
 
-    /// Run ids are made up by the engine; stories name runs in the order of their creation.
+    /// The engine generates run ids, so stories number runs in order of creation.
     pub(crate) fn name(&self, run: &RunId) -> String {
         self.find(run).map_or_else(|| run.to_string(), |index| format!("run {}", index + 1))
     }
 
-    /// The rules of a frozen agent, as they are stored.
+    /// Records the rules of a stored agent revision.
     pub(crate) fn know_revision(&mut self, digest: Digest, text: &str) -> Checked {
         let frozen: Option<Value> = serde_json::from_str(text).ok();
         let revision = frozen.and_then(|frozen| serde_json::from_value(frozen.get("revision")?.clone()).ok());
@@ -159,7 +159,7 @@ impl Book {
         self.check_control(run, &append.control)
     }
 
-    /// Every other unended run of the thread is interrupted by now, each once.
+    /// Every other unended run of the thread must be interrupted by now, each once.
     fn supersede(&mut self, by: usize, created: &Created) -> Checked {
         self.tally.count("run", "superseded");
         let item = Item::Interrupt { cause: InterruptCause::Superseded(self.runs[by].id.clone()) };
@@ -262,7 +262,7 @@ impl Book {
         }
     }
 
-    /// Everything that must hold of a commit, at the very moment at which it is one.
+    /// Checks everything that must hold for a commit, at the moment of the commit.
     pub(crate) fn appended(&mut self, lease: &Lease, append: &Append, now: Timestamp) -> Checked {
         let Some(run) = self.find(&lease.run) else {
             return breach(Invariant::NothingStartsUnstored, format!("nobody created {}", lease.run));
@@ -320,8 +320,8 @@ impl Book {
         }
     }
 
-    /// Nothing is missing among what the commit brings to other runs: a child whose call it cancels is told, also one
-    /// that it creates, and a parent hears of the end.
+    /// The commit delivers everything it must to other runs: an interrupt to each child whose call it cancels, even one
+    /// that it creates, and its end to its parent.
     fn check_deliveries(&mut self, run: usize, append: &Append) -> Checked {
         let known = &self.runs[run];
         let left_alone: Vec<&RunId> = append
@@ -361,7 +361,7 @@ impl Book {
             self.runs[run].transcript = self.transcript_up_to(run, after.as_ref())?;
         }
         let known = &mut self.runs[run];
-        // The commits do not say which input an event follows from; what needs to know is left to the other worlds.
+        // Commits do not record which input caused an event. The checks that need the input run in the other worlds.
         known.ledger.hear(event, Cause { input: &Input::InboxDrained, ticket: None })?;
         if let Err(impossible) = machine::apply::apply(&mut known.folded, event) {
             return breach(Invariant::NothingIsBroken, impossible.to_string());
@@ -379,7 +379,7 @@ impl Book {
         Ok(())
     }
 
-    /// What a run that begins after this message reads first: the logs before it, and its own first event.
+    /// What a run that starts after this message reads first: the logs before it, and its own first event.
     fn transcript_up_to(&self, run: usize, after: Option<&MessageId>) -> Checked<Transcript> {
         let thread = &self.runs[run].thread;
         let mut logs: Vec<&[Arc<Event>]> = vec![&self.runs[run].log];

@@ -1,4 +1,4 @@
-//! People: they write, decide, repeat themselves, interrupt and watch, all at once and whenever they like.
+//! People: they post, decide, repeat themselves, interrupt and watch, concurrently and at any time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,21 +23,21 @@ use crate::world::{cast, people};
 
 const RUNS_MAX: usize = 12;
 const THREADS: [&str; 2] = ["t1", "t2"];
-/// Before a watcher that was refused asks again.
+/// How long a refused watcher waits before it tries again.
 const WATCH_AGAIN_MS: u64 = 40;
 
-/// What somebody expects to be told.
+/// The answer that a person expects.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Expects {
     Anything,
-    /// The very same was accepted before.
+    /// The same decision was accepted before.
     Repeated,
-    /// Something else was accepted under the same id.
+    /// Another decision was accepted under the same id.
     IdUsed,
 }
 
 impl World {
-    /// One thing happens.
+    /// Draws and performs one action.
     pub(crate) async fn act(&mut self) {
         let temper = self.stage.book().temper;
         let weights = [
@@ -76,7 +76,7 @@ impl World {
         }
     }
 
-    /// Somebody talks to the process that runs; they wait for the answer by themselves.
+    /// A client talks to the running process, and waits for the answer in its own task.
     pub(super) fn send<F: Future<Output = ()> + Send + 'static>(
         &mut self,
         work: impl FnOnce(Arc<Stage>, Engine, Arc<Life>) -> F,
@@ -102,7 +102,7 @@ impl World {
         }
         self.send(move |stage, engine, _| async move {
             if let Some(thread) = message.thread.id().filter(|_| gives_leave) {
-                // There may be no such thread yet.
+                // The thread may not exist yet.
                 let _ = engine.auto_approve(&message.tenant, thread, Some(&message.by)).await;
             }
             let words = format!("{} writes to {:?}", message.by, message.thread);
@@ -131,7 +131,7 @@ impl World {
         }
         let tape = &mut book.tape;
         let mut message = Message::to("desk", "please").on_thread(thread);
-        // Now and then somebody sends the same message twice.
+        // Sometimes a person sends the same message twice.
         let number = if tape.chance(6) { number.saturating_sub(1).max(1) } else { number };
         message.message_id = Some(MessageId::from(format!("msg_{number}")));
         message.after = earlier;
@@ -152,7 +152,7 @@ impl World {
         self.decision_count += 1;
         let Some((run, decide)) = self.draw_decision(self.decision_count) else { return };
         self.stage.book().given.push(decide.clone());
-        // Two people at once: one of them is too late.
+        // Two people decide at once, and one of them is too late.
         if self.stage.draw(|tape| tape.chance(10)) {
             self.decision_count += 1;
             let mut other = decide.clone();
@@ -192,7 +192,7 @@ impl World {
         });
     }
 
-    /// A decision about anything that is held, mostly a good one.
+    /// A decision about any held call, mostly a valid one.
     fn draw_decision(&self, number: u64) -> Option<(RunId, Decide)> {
         let now = self.stage.now();
         let mut book = self.stage.book();
@@ -217,7 +217,7 @@ impl World {
         let open = call.open.clone()?;
         let written = people::draw_decision(&mut book.tape, &call, &open, None, now, number);
         let mut decide = wording::decide(&id, &written.decision);
-        // Whoever decides is found in the log by their name.
+        // The unique name makes the decider findable in the log.
         decide.by = Principal::from(format!("{}-{number}", decide.by));
         if book.tape.chance(30) {
             decide.suspension = None;
@@ -262,7 +262,7 @@ impl World {
         Some((id, decide, call.arguments.digest()))
     }
 
-    /// The same words again, or others under the same id.
+    /// Resends a decision, or sends another one under the same id.
     fn repeat(&mut self) {
         let mut book = self.stage.book();
         let with_id: Vec<usize> =
@@ -295,7 +295,7 @@ impl World {
             let words = format!("{by} interrupts {}", stage.book().name(&run));
             if elsewhere {
                 interrupt_elsewhere(&stage, &run, &by);
-                // The bell of another process takes its time.
+                // A notification from another process takes a while.
                 tokio::time::sleep(Duration::from_millis(ring_after)).await;
             }
             let told = engine.interrupt(&Tenant::default(), &run, &by).await;
@@ -327,7 +327,7 @@ impl World {
     }
 }
 
-/// Another process takes the interrupt: whoever works on the run here does not know of it.
+/// Another process accepts the interrupt, so the worker of the run here does not know of it.
 fn interrupt_elsewhere(stage: &Stage, run: &RunId, by: &Principal) {
     let item = Item::Interrupt { cause: InterruptCause::Person(by.clone()) };
     let told = stage.disk.ask(None, |store| store.submit(&Tenant::default(), run, item.clone()));
@@ -367,7 +367,7 @@ async fn watch(stage: &Stage, mut watched: Subscription, run: &RunId, after: u64
     }
 }
 
-/// Nobody outside of the engine is told anything of a store but that it is in trouble.
+/// The only store error that callers of the engine may see is a failure.
 pub(super) fn expected(refused: &StoreError, who: &str) -> Result<(), Violation> {
     let trouble = match refused {
         StoreError::Failed(_) => true,

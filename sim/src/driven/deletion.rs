@@ -1,4 +1,4 @@
-//! A thread is deleted while somebody writes to it.
+//! A thread is deleted while a client writes to it.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use super::world::World;
 const WITHIN_MS: usize = 40;
 
 impl World {
-    /// Of the message and the deletion one wins. The thread never comes back.
+    /// Either the message or the deletion wins. A deleted thread never comes back.
     pub(super) fn post_beside_a_deletion(&mut self, mut message: Message) {
         let thread = ThreadId::from(format!("passing_{}", self.message_count));
         message.thread = ThreadTarget::Existing(thread.clone());
@@ -43,8 +43,8 @@ impl World {
 }
 
 impl Stage {
-    /// As a sweep beside the server would, at once and with nothing going wrong. A thread that has a run stays: its run is
-    /// looked at to the end.
+    /// Deletes at once and without trouble, as a sweep outside the server would. A thread that has a run stays, because
+    /// its run is checked to the end.
     fn delete_unused(&self, thread: &ThreadId) {
         if self.book().runs.iter().any(|run| run.thread == *thread) {
             return;

@@ -1,4 +1,4 @@
-//! What outlives a process: the data of a real store, and opening it again.
+//! What outlives a process: the data of a real store, and how to reopen it.
 
 use std::path::{Path, PathBuf};
 use std::pin::pin;
@@ -18,7 +18,7 @@ use super::schema::Schema;
 type StoreClock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
 pub(crate) struct Disk {
-    /// None while no process has it open. Dropped before what it stands on.
+    /// `None` while no process has it open. Dropped before the medium that it uses.
     open: Mutex<Option<Arc<dyn Store>>>,
     medium: Medium,
     clock: StoreClock,
@@ -57,8 +57,8 @@ impl Disk {
         Ok(Arc::new(SqliteStore::open_with(path, settings).map_err(|why| format!("{why:?}"))?))
     }
 
-    /// Two processes cannot have one file. A store in memory shows what an old process can still do, and on a server
-    /// that is what happens.
+    /// Two processes cannot open one file. A store in memory shows what an old process can still do; on a server this
+    /// really happens.
     pub(crate) const fn outlives_its_process(&self) -> bool {
         match self.medium {
             Medium::Memory(_) | Medium::Server(_) => true,
@@ -66,7 +66,7 @@ impl Disk {
         }
     }
 
-    /// As a process that starts opens it: no lease that was given out before counts any more.
+    /// Opens the store as a starting process does: leases that were granted before are void.
     pub(crate) fn reopen(&self) -> Result<(), String> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         open.take();
@@ -81,8 +81,8 @@ impl Disk {
         Ok(())
     }
 
-    /// The store as the process that starts now has it, and keeps it while others open it too. None where all that
-    /// a process has of it is what is open at the moment.
+    /// The store of the process that starts now, which it keeps while others open theirs. `None` if processes share
+    /// whatever is open at the moment.
     pub(crate) fn own(&self) -> Option<Arc<dyn Store>> {
         match self.medium {
             Medium::Memory(_) | Medium::File(_) => None,
@@ -94,7 +94,7 @@ impl Disk {
         self.open.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Asks the real store, through what a process has of it or as it is open now. No time passes meanwhile.
+    /// Calls the real store: the process's own, or else the one that is open now. No simulated time passes.
     pub(crate) fn ask<T>(
         &self,
         own: Option<&Arc<dyn Store>>,
@@ -107,7 +107,7 @@ impl Disk {
         }
     }
 
-    /// What a store says without looking.
+    /// Calls a store method that does no I/O.
     pub(crate) fn glance<T>(
         &self,
         own: Option<&Arc<dyn Store>>,
@@ -120,7 +120,7 @@ impl Disk {
 fn new_path() -> PathBuf {
     static LAST: AtomicU64 = AtomicU64::new(0);
     let number = LAST.fetch_add(1, Ordering::Relaxed);
-    // A file in memory: what a disk does with a sync is for the store's own tests.
+    // A file in memory: the effects of a sync on a disk are left to the store's own tests.
     let memory = PathBuf::from("/dev/shm");
     let folder = if memory.is_dir() { memory } else { std::env::temp_dir() };
     folder.join(format!("holdpoint-sim-{}-{number}.db", std::process::id()))
@@ -137,7 +137,7 @@ impl Drop for Disk {
             for ending in ["", "-wal", "-shm", ".lock"] {
                 let mut name = path.clone().into_os_string();
                 name.push(ending);
-                // A file that was never made is gone as well.
+                // A file that was never created is gone as well.
                 let _ = std::fs::remove_file(PathBuf::from(name));
             }
         }

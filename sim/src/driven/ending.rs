@@ -1,4 +1,4 @@
-//! The end of every world: nothing goes wrong any more, everything that is held is answered, and every run must end.
+//! The end of every world: no more trouble, every suspension is answered, and every run must end.
 
 use std::time::Duration;
 
@@ -15,13 +15,13 @@ use crate::judge::invariant::{Checked, Invariant, breach, ensure};
 use crate::world::live::Presence;
 use crate::world::people;
 
-/// Rounds within which a world without trouble must come to its end.
+/// A world without trouble must end within this many rounds.
 const ROUNDS_MAX: u64 = 400;
-/// Rounds in which calls in doubt are tried again; after that somebody says what became of them.
+/// The number of rounds in which calls in doubt are retried. After that a person states what happened to them.
 const RETRIES_MAX: u64 = 10;
-/// Longer than any pause of a store in trouble.
+/// Longer than any pause of a failing store.
 const ROUND: Duration = Duration::from_secs(2);
-/// Nobody has to wait longer for an answer, once nothing goes wrong.
+/// The longest time that a client waits for an answer once there is no more trouble.
 const ANSWER_WITHIN: Duration = Duration::from_secs(60);
 
 impl World {
@@ -37,7 +37,7 @@ impl World {
             live.presence = Presence::Offered;
         }
         for round in 0..ROUNDS_MAX {
-            // What was going wrong already may still be on its way.
+            // Trouble from before may still be in progress.
             self.mend().await;
             if self.is_broken() {
                 return;
@@ -55,7 +55,7 @@ impl World {
             .check(breach(Invariant::NothingWedges, format!("{ROUNDS_MAX} rounds and no end: {stuck}")));
     }
 
-    /// Every run has ended, nobody holds one, and nobody waits for an answer.
+    /// Every run has ended, no worker holds one, and no client waits for an answer.
     fn is_quiet(&self) -> bool {
         let ended = self.stage.book().runs.iter().all(|run| run.ledger.ended());
         ended
@@ -94,7 +94,7 @@ impl World {
                     let stored = self.stage.book().check_told(&decide, &verdict);
                     self.stage.check(stored);
                 }
-                // A call that was refused before may answer only here.
+                // A store call that was refused before the trouble ended may return its error only now.
                 Err(refused) if round == 0 => self.stage.tell(|| format!("a decision meets {refused}")),
                 Err(refused) => {
                     self.stage

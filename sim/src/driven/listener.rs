@@ -1,4 +1,4 @@
-//! Hears what the engine tells its operator. Trouble with the store is expected; a complaint about itself is a breach.
+//! Receives the engine's warnings and errors. Store failures are expected; any other error is a breach.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,11 +10,11 @@ use tracing::{Event, Level, Metadata, Subscriber};
 use super::stage::Stage;
 use crate::judge::invariant::{Invariant, Violation};
 
-/// What the store of a world says when it is in trouble; whatever names it was expected.
+/// The messages of a world's failing store. A log entry that contains one of them is expected.
 pub(crate) const PLUG_PULLED: &str = "the simulator pulled the plug";
 pub(crate) const STORE_TAKEN: &str = "another process has the store";
 
-/// Objects in the name of this world.
+/// A subscriber that reports unexpected errors as violations of this world.
 pub(crate) fn objecting(stage: Arc<Stage>) -> impl Subscriber {
     Listener(move |Told { level, message, fields }: Told| {
         stage.tell(|| format!("the engine says: {message}{fields}"));
@@ -26,14 +26,14 @@ pub(crate) fn objecting(stage: Arc<Stage>) -> impl Subscriber {
     })
 }
 
-/// Hands on warnings and errors.
+/// Passes on warnings and errors.
 pub struct Listener<H>(pub H);
 
-/// One of them.
+/// One warning or error.
 pub struct Told {
     pub level: Level,
     pub message: String,
-    /// Each field with its value, behind a comma.
+    /// Each field with its value, after a comma.
     pub fields: String,
 }
 

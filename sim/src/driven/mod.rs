@@ -1,11 +1,11 @@
-//! Worlds for the engine itself: the real driver, its tasks and its feed, on a store that is as rough as the world.
+//! Worlds for the engine itself: the real driver, its tasks and its feed, on a store that is made to fail.
 //!
-//! One world is one thread and one stopped clock. Everything that is drawn comes from one tape, in the order in which
-//! the tasks of the runtime ask for it; the runtime polls them in an order that follows from nothing but that tape.
-//! The [`rough`] store stands between the engine and a real one: it loses its process before and after commits, takes
-//! its time, refuses, and hands leases over. The [`place`] says where the data is: in memory, in a file, or on a
-//! PostgreSQL server, whose answers are waited for in real time while the world stands still. The [`book`] keeps what
-//! was committed, and objects to whatever starts, is shown or is told before its commit.
+//! One world is one thread and one paused clock. Every random choice comes from one tape, in the order in which the
+//! runtime's tasks ask for it. The order in which the runtime polls them depends on that tape only. The [`rough`] store
+//! sits between the engine and a real one: it loses its process before and after commits, delays and refuses calls, and
+//! hands leases over. The [`place`] says where the data is: in memory, in a file, or on a PostgreSQL server, whose
+//! answers are awaited in real time while the world's clock is stopped. The [`book`] records what was committed, and
+//! objects to everything that starts, is shown or is reported before its commit.
 
 mod accepted;
 pub mod book;

@@ -1,4 +1,4 @@
-//! Models, tools and plugins that do as the tape says, and tell the book before they act.
+//! Models, tools and plugins that follow the tape, and inform the book before they act.
 
 use std::collections::BTreeSet;
 use std::panic::resume_unwind;
@@ -30,7 +30,7 @@ fn panic_quietly(why: &'static str) -> ! {
     resume_unwind(Box::new(why))
 }
 
-/// Mostly soon, sometimes much later.
+/// Mostly short, sometimes much longer.
 fn draw_pause(tape: &mut tape::Tape) -> u64 {
     match tape.pick(8) {
         0 | 1 => 0,
@@ -98,7 +98,7 @@ const fn told(said: &Result<ModelAnswer, ModelFailure>, panics: bool) -> &'stati
     }
 }
 
-/// What the bare machine would be told, as a model says it.
+/// Converts the input for the bare machine into a model's answer.
 fn answer_of(input: Input) -> Result<ModelAnswer, ModelFailure> {
     if let Input::ModelFailed { failure, .. } = input {
         return Err(failure);
@@ -200,7 +200,7 @@ pub(crate) struct ScriptedPlugin {
     pub(crate) stage: Arc<Stage>,
     pub(crate) life: Arc<Life>,
     pub(crate) name: PluginName,
-    /// Its place among the plugins of the agent.
+    /// Its position among the agent's plugins.
     pub(crate) place: usize,
     pub(crate) revision: Arc<Revision>,
 }

@@ -1,8 +1,8 @@
-//! Waits for the world outside, where time goes on, while the clock of a simulated world stands still.
+//! Waits for real I/O in real time while the clock of a simulated world is stopped.
 //!
-//! A paused clock jumps ahead as soon as every task of its runtime waits, and an answer on a socket is something to
-//! wait for. So nothing that needs a socket waits there: it lives on a runtime of its own, and the thread of the world
-//! stands still until the answer has come. To the world the call took no time, and nothing else happened meanwhile.
+//! A paused clock jumps ahead as soon as every task of its runtime waits, and waiting for a socket counts as waiting.
+//! So everything that needs a socket lives on a separate runtime, and the world's thread blocks until the answer has
+//! come. For the world the call took no time, and nothing else happened meanwhile.
 
 use std::pin::pin;
 use std::sync::{Arc, OnceLock};
@@ -11,7 +11,7 @@ use std::thread::{self, Thread};
 
 use tokio::runtime::{Builder, Handle};
 
-/// The runtime with a real clock, one for the process.
+/// The runtime with a real clock, one per process.
 pub(crate) fn real_time() -> Result<Handle, String> {
     static HANDLE: OnceLock<Result<Handle, String>> = OnceLock::new();
     HANDLE.get_or_init(start).clone()
@@ -26,12 +26,12 @@ fn start() -> Result<Handle, String> {
     thread.map(|_| handle).map_err(|why| format!("no thread: {why}"))
 }
 
-/// The answer of something that lives on the runtime with the real clock.
+/// Waits for a future that lives on the runtime with the real clock.
 pub(crate) fn wait_for<T>(runtime: &Handle, answer: impl Future<Output = T>) -> T {
     let _entered = runtime.enter();
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
     let mut context = Context::from_waker(&waker);
-    // All of this is one turn of a task of the world: without this, its share of turns would be used up for ever.
+    // The world polls all of this as one turn of a task. Constrained, it would use up the task's budget permanently.
     let mut answer = pin!(tokio::task::unconstrained(answer));
     loop {
         match answer.as_mut().poll(&mut context) {

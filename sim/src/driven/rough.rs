@@ -29,12 +29,12 @@ use super::trouble::{Fate, Kind, Side};
 pub struct RoughStore {
     pub(crate) stage: Arc<Stage>,
     pub(crate) life: Arc<Life>,
-    /// What the process has of the store for itself.
+    /// The process's own store, if it has one.
     pub(crate) own: Option<Arc<dyn Store>>,
 }
 
 impl RoughStore {
-    /// One call, with whatever goes wrong around it.
+    /// One call, with the planned trouble around it.
     async fn rough<T: Send>(
         &self,
         kind: Kind,
@@ -43,7 +43,7 @@ impl RoughStore {
         self.rough_then(kind, ask, |_, _| {}).await
     }
 
-    /// `then` hears of it at the very moment of the commit.
+    /// `then` is called at the very moment of the commit.
     async fn rough_then<T: Send>(
         &self,
         kind: Kind,
@@ -108,7 +108,7 @@ impl RoughStore {
     }
 }
 
-/// What only the process that has the store may do.
+/// Calls that only the process that has the store open may make.
 const fn opens(kind: Kind) -> bool {
     match kind {
         Kind::Create { .. } | Kind::Submit | Kind::Claim | Kind::Preparation => true,
@@ -116,7 +116,7 @@ const fn opens(kind: Kind) -> bool {
     }
 }
 
-/// An append that has not come back.
+/// An append that has not returned.
 struct Flight<'s> {
     stage: &'s Stage,
     run: Option<usize>,
@@ -147,7 +147,7 @@ impl Drop for Flight<'_> {
     }
 }
 
-/// Methods around which nothing happens but what goes wrong.
+/// Methods that need nothing but the trouble around them.
 macro_rules! rough {
     ($($kind:ident fn $method:ident($($name:ident: $type:ty),*) -> $answer:ty;)*) => {$(
         fn $method(&self, $($name: $type),*) -> BoxFuture<'_, Result<$answer, StoreError>> {
@@ -323,8 +323,8 @@ impl Store for RoughStore {
 
     fn may_send(&self, lease: &Lease) -> bool {
         let asked = self.stage.disk.glance(self.own.as_ref(), |store| store.may_send(lease));
-        // Where a process keeps the store, its lease runs out no later by its own clock than by the store's. That
-        // clock goes in real time, so the world says it instead.
+        // If a process has its own store, its lease expires by its own clock no later than by the store's. That clock
+        // runs in real time, so the world decides instead.
         let lapsed = self.own.is_some() && self.life.is_fenced();
         let may = asked.unwrap_or(false) && !lapsed;
         let percent = self.stage.book().temper.no_send;
@@ -382,7 +382,7 @@ impl Store for RoughStore {
     }
 
     fn release_all(&self) -> BoxFuture<'_, Result<(), StoreError>> {
-        // Whoever is gone hands nothing over; the world that waits for it goes on.
+        // A dead process hands nothing over. Returning at once lets the waiting world continue.
         let handed_over = if self.life.is_dead() {
             Ok(())
         } else {

@@ -1,4 +1,4 @@
-//! Plays worlds of the engine by seed, in one thread or several, and tells the story of one.
+//! Plays engine worlds by seed, in one thread or several, and tells the story of one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -22,12 +22,12 @@ use crate::world::cast::Cast;
 
 const BEGAN_AT: Timestamp = Timestamp(1_000_000);
 
-/// What is wrong in a world.
+/// What goes wrong in a world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Roughness {
-    /// As the tape says.
+    /// As drawn from the tape.
     Drawn,
-    /// Nothing but that the first process is lost before this commit, or after it.
+    /// The only trouble is that the first process is lost before this commit, or after it.
     LostBefore(u64),
     LostAfter(u64),
     /// No process is lost, no call is slow or refused.
@@ -39,16 +39,16 @@ pub struct Played {
     pub violation: Option<Violation>,
     pub tally: Tally,
     pub event_count: u64,
-    /// Of the first process.
+    /// The number of commits of the first process.
     pub commit_count: u64,
     pub diary: Vec<String>,
-    /// All that was drawn.
+    /// Every choice that was drawn.
     pub choices: Vec<u32>,
-    /// Each event as number of its run, time and name: the same in every play of the same seed.
+    /// Each event as run number, time and name. The same in every play of the same seed.
     pub outline: Vec<String>,
 }
 
-/// The world of a seed.
+/// Plays the world of a seed.
 #[must_use]
 pub fn play(seed: u64, place: Place, roughness: Roughness, tells: bool) -> Played {
     play_tape(Tape::seeded(seed), place, roughness, tells)
@@ -132,7 +132,7 @@ fn unplayable(detail: String) -> Played {
     }
 }
 
-/// What a batch of worlds came to.
+/// The results of a batch of worlds.
 #[derive(Debug, Default)]
 pub struct Summary {
     pub world_count: u64,
@@ -141,7 +141,7 @@ pub struct Summary {
     pub failures: Vec<(u64, Violation)>,
 }
 
-/// Plays all seeds of a batch, each in its own place unless one is given; `progress` hears how many are done.
+/// Plays all seeds of a batch, each in its own place unless one is given. Calls `progress` with the number done.
 pub fn run(batch: Batch, place: Option<Place>, progress: &(impl Fn(u64) + Sync)) -> Summary {
     let next = AtomicU64::new(batch.from);
     let done = AtomicU64::new(0);

@@ -1,4 +1,4 @@
-//! The tables of one world in PostgreSQL: cleared for the next world, and taken away from a process that is lost.
+//! The tables of one world in PostgreSQL: cleared for the next world, and taken away from a lost process.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,18 +13,18 @@ use tokio_postgres::{Client, NoTls};
 use super::real_time::{real_time, wait_for};
 use super::server;
 
-/// The lease of a node is measured in real time too, and renewed in it. So in a world it does not run out by itself:
-/// it is over when the world says that its process is lost.
+/// A node's lease is also measured and renewed in real time. So in a world it never expires by itself: it ends when the
+/// world says that its process is lost.
 const LEASE: Duration = Duration::from_secs(365 * 24 * 3_600);
-/// The lease that a lost process had, as far as its calls in doubt are concerned.
+/// The lease that a lost process is assumed to have had. It determines when its calls become in doubt.
 const LOST_LEASE_MS: u64 = 10_000;
-/// Calls come one after the other, so one connection is enough; a store has two more of its own.
+/// Calls come one after the other, so one connection is enough. A store has two more of its own.
 const CONNECTION_COUNT_MAX: usize = 2;
 
-/// Nothing happens in a world that a pulse would have to find.
+/// Nothing in a world needs to be found by polling.
 const PULSE_EVERY: Duration = Duration::from_secs(60);
 
-/// Faster than new tables, and than `TRUNCATE`, which makes new files.
+/// Faster than creating tables, and than `TRUNCATE`, which creates new files.
 const CLEAR: &str = "
     DO $$
     DECLARE
@@ -45,26 +45,26 @@ const CLEAR: &str = "
 static FREE: Mutex<Vec<Tables>> = Mutex::new(Vec::new());
 
 pub(crate) struct Schema {
-    /// None once they are given back.
+    /// `None` once they are returned to the pool.
     tables: Option<Tables>,
-    /// The stores that processes of this world had.
+    /// The stores that processes of this world used.
     used: Mutex<Vec<Arc<PostgresStore>>>,
     real_time: Handle,
 }
 
-/// They outlive the world.
+/// A schema's tables. They outlive the world.
 struct Tables {
     name: String,
     /// The simulator's own connection.
     client: Client,
-    /// The world's clock, as its stores read it on any thread.
+    /// The world's clock, which its stores read on any thread.
     now: Arc<AtomicU64>,
-    /// Stores that are connected. Most of the time of a world would go into connecting new ones.
+    /// Connected stores, for reuse. Connecting new ones would take most of a world's time.
     spare: Mutex<Vec<Arc<PostgresStore>>>,
 }
 
 impl Schema {
-    /// Empty tables for a world.
+    /// Takes empty tables for a world.
     pub(crate) fn take() -> Result<Self, String> {
         let real_time = real_time()?;
         let free = FREE.lock().unwrap_or_else(PoisonError::into_inner).pop();
@@ -81,13 +81,13 @@ impl Schema {
         self.tables.as_ref().ok_or_else(|| "the tables are given back".into())
     }
 
-    /// A store for a process that starts: one that holds nothing, and that no other process of this world had.
+    /// A store for a starting process: one that holds nothing, and that no other process of this world used.
     pub(crate) fn open(&self) -> Result<Arc<PostgresStore>, String> {
         let tables = self.tables()?;
         let spare = tables.spare.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let store = match spare {
             Some(store) => {
-                // What it held was in another world, and is gone.
+                // The runs that it held were in another world, and are gone.
                 wait_for(&self.real_time, store.release_all()).map_err(|why| why.to_string())?;
                 store
             }
@@ -97,14 +97,14 @@ impl Schema {
         Ok(store)
     }
 
-    /// Every lease is over. What was held is freed by the store's own means, as another node would do it.
+    /// Ends every lease. The store's own SQL function frees the runs, as it does when another node takes over.
     pub(crate) fn end_leases(&self, now: Timestamp) -> Result<(), String> {
         let sql = format!("DELETE FROM nodes; SELECT take_over({LOST_LEASE_MS}, {})", now.0);
         let ended = self.wait_for(now, self.tables()?.client.batch_execute(&sql));
         ended.map_err(|why| format!("the leases cannot be ended: {why:?}"))
     }
 
-    /// The answer to a call that is made at this time of the world.
+    /// Waits for the answer to a call that is made at this simulated time.
     pub(crate) fn wait_for<T>(&self, now: Timestamp, answer: impl Future<Output = T>) -> T {
         if let Some(tables) = &self.tables {
             tables.now.store(now.0, Ordering::Relaxed);
@@ -130,7 +130,7 @@ impl Tables {
         let (client, traffic) = tokio_postgres::connect(&address, NoTls)
             .await
             .map_err(|why| format!("no connection: {why:?}"))?;
-        // It ends with its client; what is wrong with it is heard by whoever asks.
+        // It ends with its client. The caller of a query sees its errors.
         tokio::spawn(traffic);
         Ok(Self { name, client, now: Arc::default(), spare: Mutex::default() })
     }

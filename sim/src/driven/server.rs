@@ -1,4 +1,4 @@
-//! A PostgreSQL server for the worlds of this process: fresh, behind a socket of its own, gone with the process.
+//! A PostgreSQL server for the worlds of this process: new, on its own socket, and stopped with the process.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{MetadataExt, chown};
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 
-/// Worlds lose processes, not machines: what a server does with a sync is for the store's own tests.
+/// Worlds lose processes, not machines: the effects of a sync are left to the store's own tests.
 const SETTINGS: &str = "\
 listen_addresses = ''
 max_connections = 400
@@ -16,7 +16,7 @@ full_page_writes = off
 jit = off
 ";
 
-/// Where the server listens. The first who asks starts it.
+/// The server's address. The first caller starts the server.
 pub(crate) fn address() -> Result<&'static str, String> {
     static SERVER: OnceLock<Result<Server, String>> = OnceLock::new();
     let server = SERVER.get_or_init(Server::start).as_ref();
@@ -25,19 +25,19 @@ pub(crate) fn address() -> Result<&'static str, String> {
 
 struct Server {
     address: String,
-    /// Holds on to the other end of its input, which ends with this process, however that ends. Then it stops the
+    /// Holds the other end of a pipe to this process, which closes when this process ends in any way. Then it stops the
     /// server and removes its folder.
     _watch: Child,
 }
 
-/// Whoever is to own the server.
+/// The server's programs, folder and account.
 struct Home {
     programs: PathBuf,
     folder: PathBuf,
     account: Option<Account>,
 }
 
-/// PostgreSQL refuses to run as root.
+/// The account to run as: PostgreSQL refuses to run as root.
 #[derive(Clone, Copy)]
 struct Account {
     user: u32,
@@ -87,7 +87,7 @@ impl Home {
     }
 
     fn run(&self, command: &mut Command) -> Result<(), String> {
-        // Into a file: a server that goes on in the background would keep a pipe open for ever.
+        // Output goes to a file: a server that stays in the background would keep a pipe open forever.
         let path = self.folder.join("said");
         let said = File::create(&path).and_then(|file| Ok((file.try_clone()?, file)));
         let (said, again) = said.map_err(|why| format!("{}: {why}", path.display()))?;
@@ -103,13 +103,13 @@ impl Home {
         let mut shell = self.command("sh");
         shell.args(["-c", last_words]).arg(&self.programs).arg(&self.folder);
         shell.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
-        // It would keep a folder from being removed by standing in it, and what interrupts us must not end it.
+        // Not in the folder that it removes, and not in our process group, so that a signal to us does not end it.
         shell.current_dir("/").process_group(0);
         shell.spawn().map_err(|why| format!("no shell: {why}"))
     }
 }
 
-/// The folder with PostgreSQL's programs; they are installed if that is possible.
+/// The folder with PostgreSQL's programs. Installs them if possible.
 fn programs() -> Result<PathBuf, String> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.ci/postgres");
     let found = Command::new(&script).stderr(Stdio::inherit()).output();
@@ -122,7 +122,7 @@ fn programs() -> Result<PathBuf, String> {
     }
 }
 
-/// Another account than root, if we are root.
+/// A non-root account, if this process is root.
 fn account() -> Result<Option<Account>, String> {
     if fs::metadata("/proc/self").is_ok_and(|own| own.uid() != 0) {
         return Ok(None);

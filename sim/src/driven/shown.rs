@@ -15,11 +15,12 @@ use super::stage::Life;
 use crate::judge::invariant::{Checked, Invariant, breach, ensure};
 use crate::judge::model_input;
 
-/// The message that hooks replace in what the model reads.
+/// The message that hooks replace in the model input.
 pub(crate) const REPLACED: &str = "msg_1";
 
 impl Book {
-    /// An attempt is about to act: its start is stored, it is the one that counts, and nobody made it before.
+    /// An attempt is about to act: its start must be stored, it must be the current attempt, and it must not have run
+    /// before.
     pub(crate) fn tool_started(&mut self, life: &Life, request: &ToolRequest, now: Timestamp) -> Checked {
         let (call, attempt) = (&request.call, request.attempt);
         let name = self.name(&request.run);
@@ -65,7 +66,7 @@ impl Book {
         ensure(fresh, Invariant::NothingStartsUnstored, || format!("{} again", what()))
     }
 
-    /// A model is about to be called: the attempt is stored, and it reads what the log says.
+    /// A model is about to be called: the attempt must be stored, and its input must match the log.
     pub(crate) fn model_started(&mut self, life: &Life, request: &ModelRequest, now: Timestamp) -> Checked {
         let (step, attempt) = (request.step, request.attempt);
         let name = self.name(&request.run);
@@ -88,7 +89,7 @@ impl Book {
             | Stage::Ending(_)
             | Stage::Ended => false,
         };
-        // Nobody stops a model call of a worker that does not know yet what is stored, or that it has lost the run.
+        // A model call is not stopped while its worker does not know yet what is stored, or that it has lost the run.
         ensure(
             current || known.is_ahead_of_its_worker() || life.is_fenced(),
             Invariant::NothingStartsUnstored,
@@ -111,7 +112,7 @@ impl Book {
         })
     }
 
-    /// Somebody who watches is shown an event. `last` is the number of the one before it.
+    /// A watcher is shown an event. `last` is the sequence number of the event before it.
     pub(crate) fn shown(&mut self, run: &RunId, last: u64, event: &Event) -> Checked {
         let known = self.of(run)?;
         let place = usize::try_from(event.seq).unwrap_or(0).wrapping_sub(1);
@@ -124,7 +125,7 @@ impl Book {
         })
     }
 
-    /// Somebody who watches is told that there is nothing more to see.
+    /// A watcher is told that there is nothing more to see.
     pub(crate) fn watched(&mut self, run: &RunId, last: u64) -> Checked {
         self.tally.count("run", "watched to its end");
         let known = self.of(run)?;
@@ -134,7 +135,7 @@ impl Book {
     }
 }
 
-/// Message by message the same; hooks may have replaced the words of one.
+/// Whether both have the same messages. Hooks may have replaced the text of one.
 fn reads_alike(stored: &Messages, read: &Messages) -> bool {
     let replaced = |message: &ModelMessage| match message {
         ModelMessage::User { id, .. } => id.as_str() == REPLACED,

@@ -1,4 +1,4 @@
-//! What all of a world shares: its book, its disk, its clock, and the processes that come and go.
+//! What everything in a world shares: its book, its disk, its clock, and the processes that come and go.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -18,7 +18,7 @@ pub struct Stage {
     book: Mutex<Book>,
     pub(crate) disk: Disk,
     pub(crate) clock: RuntimeClock,
-    /// Rings when a process is lost and when something is wrong.
+    /// Notified when a process is lost and when a violation is found.
     bell: Notify,
 }
 
@@ -27,7 +27,7 @@ impl Stage {
         Self { book: Mutex::new(book), disk, clock, bell: Notify::new() }
     }
 
-    /// Nobody holds it while waiting: everything in a world happens on one thread.
+    /// Must not be held across an await: everything in a world happens on one thread.
     pub(crate) fn book(&self) -> MutexGuard<'_, Book> {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -40,7 +40,7 @@ impl Stage {
         draw(&mut self.book().tape)
     }
 
-    /// The line is made while nobody has the book: it may look something up there.
+    /// Builds the line while the book is unlocked, because the line may look something up there.
     pub(crate) fn tell(&self, line: impl FnOnce() -> String) {
         if self.book().diary.is_some() {
             let (now, line) = (self.now(), line());
@@ -52,7 +52,7 @@ impl Stage {
         self.book().tally.count(table, what);
     }
 
-    /// Keeps the first breach; the world ends there.
+    /// Keeps the first breach. The world ends there.
     pub(crate) fn check(&self, checked: Checked) {
         if let Err(violation) = checked {
             self.object(violation);
@@ -88,7 +88,7 @@ impl Stage {
         plan
     }
 
-    /// The process is gone: whatever of it still runs is stopped by the world, and does nothing until then.
+    /// The process is lost. The world stops whatever of it still runs; until then that does nothing.
     pub(crate) fn lose(&self, life: &Life, how: &'static str) {
         if !life.dead.swap(true, Ordering::Relaxed) {
             self.count("process", how);
@@ -136,7 +136,7 @@ impl Life {
         self.commit_count.load(Ordering::Relaxed)
     }
 
-    /// Never comes back in a process that is gone.
+    /// Never returns in a process that is lost.
     pub(crate) async fn alive(&self) {
         if self.is_dead() {
             std::future::pending::<()>().await;

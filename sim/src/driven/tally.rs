@@ -1,4 +1,4 @@
-//! How often each thing happened in worlds of the engine, and what never did.
+//! How often each thing happened in engine worlds, and what never did.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -8,9 +8,9 @@ use crate::play::names::VERDICTS;
 #[derive(Clone, Debug, Default)]
 pub struct Tally(BTreeMap<(&'static str, &'static str), u64>);
 
-/// What should happen in enough worlds, beside every verdict on a decision.
+/// What should happen in enough worlds, besides every verdict on a decision.
 const POSSIBLE: &[(&str, &[&str])] = &[
-    // Whoever starts the simulator says where.
+    // Empty, because the command line may choose the place.
     ("place", &[]),
     ("process", &["before a commit", "after a commit", "between commits", "to another process", "drained"]),
     (
@@ -121,7 +121,7 @@ impl Tally {
         }
     }
 
-    /// The table in words, and what is possible and never happened.
+    /// The table as text, and the possible cells that were never counted.
     #[must_use]
     pub fn print(&self) -> (String, Vec<String>) {
         let mut text = String::new();

@@ -3,17 +3,17 @@
 use crate::play::tape::Tape;
 use crate::world::cast;
 
-/// How rough a world is. Many worlds leave some kinds of trouble out, which lets the others go deeper.
+/// How much trouble a world has. Many worlds leave some kinds out, which lets the others go deeper.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Temper {
     pub(crate) act_count: usize,
-    /// Percent of store calls that take a while, before and after what they do.
+    /// Percentage of store calls that are delayed, before and after their effect.
     pub(crate) delay: usize,
-    /// Per thousand calls that are refused, before or after they did what they were asked to do.
+    /// Calls per thousand that are refused, before or after their effect.
     pub(crate) refusal: usize,
-    /// Percent of processes that are lost around one of their commits.
+    /// Percentage of processes that are lost around one of their commits.
     pub(crate) lost_at_commit: usize,
-    /// Percent of attempts that may not be sent although the lease counts.
+    /// Percentage of attempts that may not be sent although the lease is valid.
     pub(crate) no_send: usize,
     /// Weights of what happens to a whole process.
     pub(crate) crash: usize,
@@ -39,7 +39,7 @@ impl Temper {
         }
     }
 
-    /// Nothing goes wrong.
+    /// No trouble.
     pub(crate) fn calm() -> Self {
         Self {
             act_count: 0,
@@ -55,7 +55,7 @@ impl Temper {
     }
 }
 
-/// What a call of the store is about.
+/// The kind of a store call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Append,
@@ -72,7 +72,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// A process may be lost right before and right after these.
+    /// Whether a process may be lost right before and right after it.
     pub(crate) const fn is_commit(self) -> bool {
         match self {
             Self::Append | Self::Create { .. } | Self::Submit => true,
@@ -89,8 +89,8 @@ impl Kind {
         }
     }
 
-    /// A lease that was given out and never arrived is nobody's: a store whose commit may have come through and that
-    /// cannot say so ends its process instead.
+    /// A lease that was granted but never arrived would belong to no worker. So a store that may have committed such a
+    /// call and cannot say so ends its process instead.
     const fn may_be_refused_after(self) -> bool {
         match self {
             Self::Append | Self::Submit | Self::Release => true,
@@ -106,12 +106,12 @@ pub(crate) enum Side {
     After,
 }
 
-/// What becomes of one call.
+/// What happens to one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     Plain,
     Refused(Side),
-    /// The process is gone.
+    /// The process is lost.
     Lost(Side),
 }
 
@@ -123,7 +123,7 @@ pub(crate) struct Plan {
 }
 
 pub(crate) fn plan(tape: &mut Tape, temper: &Temper, kind: Kind) -> Plan {
-    // Reads are many, and a slow one shows little.
+    // Reads are frequent, and a slow one shows little.
     let percent = if kind == Kind::Read { temper.delay / 8 } else { temper.delay };
     let mut pause = || if tape.chance(percent) { 1 + tape.pick(9) as u64 } else { 0 };
     let (before_ms, after_ms) = (pause(), pause());

@@ -1,4 +1,4 @@
-//! The agents of a world as the engine gets them: the cast of the other worlds, with tools that act.
+//! The agents of a world in the engine's terms: the cast of the other worlds, with tools that act.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::world::live::{LiveTool, Presence};
 
 const PLUGINS: [&str; 2] = ["guard", "scribe"];
 
-/// All agents, as they are configured at this moment, for one process.
+/// All agents as configured at this moment, for one process.
 pub(crate) fn agents(cast: &Cast, stage: &Arc<Stage>, life: &Arc<Life>) -> Vec<Agent> {
     cast.agents.iter().enumerate().map(|(place, agent)| of(cast, place, agent, stage, life)).collect()
 }
@@ -60,7 +60,7 @@ fn of(cast: &Cast, place: usize, agent: &cast::Agent, stage: &Arc<Stage>, life: 
 fn tool(live: &LiveTool, stage: &Arc<Stage>, life: &Arc<Life>) -> Arc<dyn Tool> {
     let definition = ToolDefinition {
         name: live.name.clone(),
-        // Whoever approves sees it, so another version is another definition.
+        // Approvers see the description, so a new version is a new definition.
         description: format!("does what it says, {}", live.tool.definition),
         parameters: Arc::new(json!({
             "type": "object",

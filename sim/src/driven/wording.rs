@@ -1,4 +1,4 @@
-//! Decisions of the other worlds, in the words of the engine's interface.
+//! Converts the decisions of the other worlds to the engine's interface.
 
 use engine::deciding::{Answer, Decide, Resumption};
 use engine::store::Tenant;
@@ -7,7 +7,7 @@ use machine::id::RunId;
 use machine::tool::Arguments;
 use serde_json::{Value, json};
 
-/// What somebody would send who wants to decide this.
+/// The request that makes this decision.
 pub(crate) fn decide(run: &RunId, decision: &Decision) -> Decide {
     Decide {
         tenant: Tenant::default(),
@@ -34,7 +34,7 @@ fn resumption(resume: &Resume) -> Resumption {
     }
 }
 
-/// Arguments that are no JSON cannot be sent; those that break the tool's schema can.
+/// Arguments that are not JSON cannot be sent; those that violate the tool's schema can.
 fn edited(arguments: &Arguments) -> Value {
     match arguments {
         Arguments::Valid { value, .. } => (**value).clone(),

@@ -1,4 +1,4 @@
-//! One world: processes with an engine each, one after the other, and what happens to them.
+//! One world: processes with one engine each, one after the other, and what happens to them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,33 +16,33 @@ use super::troupe;
 use crate::judge::invariant::{Invariant, Violation};
 use crate::world::cast::Cast;
 
-/// Commits of a process within which it may be lost.
+/// A process may be lost within this many of its commits.
 const LOST_WITHIN: usize = 25;
 
 pub(crate) struct World {
     pub(crate) stage: Arc<Stage>,
     pub(crate) cast: Cast,
     pub(crate) process: Option<Process>,
-    /// Processes that go on although another one has the store, and how long.
+    /// Processes that continue although another one has the store, and until when.
     pub(crate) old: Vec<(Process, Timestamp)>,
     /// Where the first process is lost, if the world is only about that.
     pub(crate) lost_at: Option<(u64, Side)>,
     pub(crate) life_count: u64,
     pub(crate) message_count: u64,
     pub(crate) decision_count: u64,
-    /// Commits of the first process.
+    /// The number of commits of the first process.
     pub(crate) first_commits: u64,
 }
 
 pub(crate) struct Process {
     pub(crate) engine: Engine,
     pub(crate) life: Arc<Life>,
-    /// Whoever waits for an answer of this process, or watches.
+    /// Clients that wait for an answer of this process, or watch.
     pub(crate) clients: Vec<JoinHandle<()>>,
 }
 
 impl Process {
-    /// Whoever talks to it hears nothing any more.
+    /// Its clients get no more answers.
     fn end(self) {
         self.engine.abort();
         self.clients.iter().for_each(JoinHandle::abort);
@@ -82,7 +82,7 @@ impl World {
         self.stage.book().violation.is_some()
     }
 
-    /// A process begins. It finds what the last one left.
+    /// Starts a process. It finds what the last one left.
     async fn start(&mut self) {
         self.life_count += 1;
         let lost_at = match self.lost_at.filter(|_| self.life_count == 1) {
@@ -131,7 +131,7 @@ impl World {
         Some((commit, book.tape.among([Side::Before, Side::After])))
     }
 
-    /// Another process takes the place of one that is lost; processes that outlived theirs end in time.
+    /// Starts a process in place of a lost one, and ends processes that have outlived their store for long enough.
     pub(crate) async fn mend(&mut self) {
         let now = self.stage.now();
         for (process, until) in std::mem::take(&mut self.old) {
@@ -166,7 +166,7 @@ impl World {
         }
     }
 
-    /// Another process opens the store while this one goes on and does not know.
+    /// Another process opens the store while this one continues without knowing it.
     pub(crate) async fn hand_over(&mut self) {
         if !self.stage.disk.outlives_its_process() {
             return;
@@ -181,7 +181,7 @@ impl World {
         self.start().await;
     }
 
-    /// A process stops as an operator stops it, and the next one starts.
+    /// A process is stopped as an operator would do it, and the next one starts.
     pub(crate) async fn drain(&mut self) {
         let Some(process) = self.process.take() else { return };
         self.stage.count("process", "drained");
@@ -194,7 +194,7 @@ impl World {
         self.start().await;
     }
 
-    /// Somebody edits the configuration of the process that runs.
+    /// An operator edits the configuration of the running process.
     pub(crate) async fn reconfigure(&mut self) {
         let change = {
             let mut book = self.stage.book();
@@ -203,7 +203,7 @@ impl World {
         self.stage.tell(|| change);
         let Some(process) = &self.process else { return };
         let agents = troupe::agents(&self.cast, &self.stage, &process.life);
-        // A process that is lost in the middle never answers.
+        // A process that is lost meanwhile never answers.
         let replaced =
             tokio::time::timeout(Duration::from_secs(60), process.engine.replace_agents(agents)).await;
         if let Ok(Err(why)) = replaced {
@@ -212,7 +212,7 @@ impl World {
         }
     }
 
-    /// Until something else happens.
+    /// Waits until something else happens.
     async fn wait(&self) {
         let milliseconds = self.stage.draw(|tape| match tape.pick(8) {
             0..=2 => 0,

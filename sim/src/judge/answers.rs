@@ -1,4 +1,5 @@
-//! What a model's answer leads to: calls that fit are taken, the others are counted, and an empty one fails no run.
+//! What a model's answer leads to: valid calls are taken, the others are counted, and an empty answer does not fail the
+//! run.
 
 use std::collections::BTreeSet;
 
@@ -11,13 +12,13 @@ use machine::termination::{ErrorCode, Termination};
 use crate::judge::invariant::{Checked, Invariant, ensure};
 use crate::judge::ledger::RunLedger;
 
-/// `ledger` is as it was before the events that the answer led to.
+/// `ledger` is the state before the events that the answer led to.
 pub(crate) fn check(ledger: &RunLedger, answered: &ModelAnswered, events: &[Event]) -> Checked {
     check_empty(ledger, answered, events)?;
     check_calls(ledger, answered, events)
 }
 
-/// Tried again once, on the first step. Otherwise it is a last answer like any other.
+/// An empty answer is retried once, on the first step. Otherwise it is a final answer like any other.
 fn check_empty(ledger: &RunLedger, answered: &ModelAnswered, events: &[Event]) -> Checked {
     if !answered.text.is_empty() || !answered.calls.is_empty() {
         return Ok(());

@@ -1,4 +1,4 @@
-//! What an input may lead to: the gate, results, decisions and take-overs, judged without the machine's code.
+//! What an input may lead to: the gate, results, decisions and takeovers, judged without the machine's code.
 
 use machine::Input;
 use machine::decision::{Decision, DecisionAction, Payload};
@@ -19,7 +19,7 @@ use crate::world::arguments::{amount_of, receiver_of};
 use crate::world::hooks;
 use crate::world::store::Said;
 
-/// `ledger` is as it was before the events that the input led to.
+/// `ledger` is the state before the events that the input led to.
 pub fn check(ledger: &RunLedger, said: &Said) -> Checked {
     let (input, events) = (&said.input, &said.events);
     match input {
@@ -66,7 +66,7 @@ fn check_decided(ledger: &RunLedger, decision: &Decision, events: &[Event]) -> C
     check_yes(ledger, &decision.call, &decision.action, events)
 }
 
-/// A null, a false or a broken answer runs nothing, whatever the mode.
+/// A null, a false or a malformed answer runs nothing, whatever the mode.
 fn check_yes(ledger: &RunLedger, id: &CallId, action: &DecisionAction, events: &[Event]) -> Checked {
     let approved =
         events.iter().any(|event| matches!(&event.fact, Fact::ToolApproved { call_id, .. } if call_id == id));
@@ -116,7 +116,7 @@ fn check_returned(ledger: &RunLedger, step: u32, id: &CallId, attempt: u32, even
     })
 }
 
-/// Only the gate starts a call; elsewhere nothing but a repeat of a repeatable one may start.
+/// Only the gate starts a call. Other inputs may only start a retry of a repeatable call.
 fn check_unasked_starts(ledger: &RunLedger, input: &Input, events: &[Event]) -> Checked {
     for event in events {
         if let Fact::ToolSuspended(opened) = &event.fact {
@@ -202,7 +202,7 @@ fn check_gated(ledger: &RunLedger, gated: &GateInput, events: &[Event]) -> Check
     })
 }
 
-/// A person who has answered this asker, or another one that asks by a policy, is not asked again.
+/// A person who has answered this asker is not asked again for it. One answer covers all askers that ask by a policy.
 fn is_answered(asker: &Asker, asked: &[Asker]) -> bool {
     let by_policy = |asker: &Asker| match asker {
         Asker::Policy | Asker::Tool | Asker::Agent | Asker::Run => true,
@@ -211,7 +211,7 @@ fn is_answered(asker: &Asker, asked: &[Asker]) -> bool {
     asked.contains(asker) || (by_policy(asker) && asked.iter().any(by_policy))
 }
 
-/// No plugin forbids the call, answers in its place or has yet to ask about it.
+/// No plugin forbids the call, supplies its result or has yet to ask about it.
 fn check_plugins(call: &CallLedger, gated: &GateInput) -> Checked {
     for (plugin, action) in gated.hooks.actions() {
         let passes = match action {
@@ -238,7 +238,7 @@ fn check_plugins(call: &CallLedger, gated: &GateInput) -> Checked {
     Ok(())
 }
 
-/// The gate let the call through, and somebody else performs it.
+/// Whether the gate let the call through to be performed outside.
 pub(crate) fn is_performed_elsewhere(opened: &OpenedSuspension) -> bool {
     match opened.held {
         Held::ClientTool | Held::External => opened.asked_by.is_empty() && opened.arguments.is_some(),
@@ -246,7 +246,7 @@ pub(crate) fn is_performed_elsewhere(opened: &OpenedSuspension) -> bool {
     }
 }
 
-/// Who must be asked before this call runs; none where it is forbidden.
+/// The askers whose approval this call needs before it runs. `None` if the call is forbidden.
 pub(crate) fn askers_of(
     ledger: &RunLedger,
     scope: ApprovalScope,
@@ -298,7 +298,7 @@ pub(crate) fn askers_of(
     Some(askers)
 }
 
-/// Whether a condition that this simulator writes holds for arguments that it writes.
+/// Whether a condition holds for these arguments. Only covers conditions and arguments that the simulator writes.
 #[must_use]
 pub fn holds(condition: &Condition, arguments: &Arguments) -> bool {
     let amount = amount_of(arguments);

@@ -1,4 +1,4 @@
-//! Which denials, expiries and blocks end a run: read from the decision, the policy and the suspension alone.
+//! Which denials, expiries and blocks end a run, judged only from the decision, the policy and the suspension.
 
 use machine::Input;
 use machine::decision::{Decision, DecisionAction};
@@ -17,7 +17,7 @@ use crate::judge::ledger::RunLedger;
 use crate::world::hooks;
 use crate::world::store::Said;
 
-/// The ends that a refusal can bring.
+/// The ends that a refusal can cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RefusalEnd {
     Rejected,
@@ -25,16 +25,16 @@ enum RefusalEnd {
     Blocked,
 }
 
-/// `ledger` is as it was before the events that the input led to.
+/// `ledger` is the state before the events that the input led to.
 pub fn check(ledger: &RunLedger, said: &Said) -> Checked {
     let Said { input, events, .. } = said;
-    // What was decided before stays: the ledger compares it with the end.
+    // An end that was decided before stays. The ledger compares it with the actual end.
     if ledger.ending.is_some() {
         return Ok(());
     }
     let announced = events.iter().find_map(|event| end_of(&event.fact)).and_then(by_refusal);
     let expected = match input {
-        // The interrupt ends it.
+        // The interrupt ends the run.
         _ if said.before_interrupt => None,
         Input::Decide(decision) => after_denial(ledger, decision, events),
         Input::DeadlineReached => events.iter().find_map(|event| after_expiry(ledger, &event.fact)),
@@ -59,7 +59,7 @@ pub fn check(ledger: &RunLedger, said: &Said) -> Checked {
     })
 }
 
-/// Something begins, or the run ends in another way than by an interrupt.
+/// Whether the event starts something, or ends the run other than by an interrupt.
 pub(crate) const fn goes_past_interrupt(fact: &Fact) -> bool {
     match fact {
         Fact::RunEnded { termination, .. } => !matches!(termination, Termination::Cancelled(_)),
@@ -120,7 +120,7 @@ fn by_refusal(termination: &Termination) -> Option<RefusalEnd> {
     }
 }
 
-/// A no to an approval ends the run if whoever said it wants that, else if the policy does.
+/// A denial ends the run if its author wants that, or else if the policy does.
 fn after_denial(ledger: &RunLedger, decision: &Decision, events: &[Event]) -> Option<RefusalEnd> {
     let DecisionAction::Cancel { then, .. } = &decision.action else { return None };
     let kind = ledger.call(&decision.call).and_then(|call| call.open.as_ref()).map(|open| open.kind);
@@ -133,7 +133,7 @@ fn after_denial(ledger: &RunLedger, decision: &Decision, events: &[Event]) -> Op
     }
 }
 
-/// The suspension says what its expiry does; an approval that expires is also denied.
+/// The suspension says what its expiry does. An approval that expires is also denied.
 fn after_expiry(ledger: &RunLedger, fact: &Fact) -> Option<RefusalEnd> {
     let open = ledger.call(expired_call(fact)?)?.open.as_ref()?;
     let approval = open.kind == SuspensionKind::Approval;
@@ -153,7 +153,7 @@ const fn expired_call(fact: &Fact) -> Option<&CallId> {
     None
 }
 
-/// A sound hook, a rule or the tool's own setting forbids the call.
+/// Whether a valid hook answer, a rule or the tool's own setting forbids the call.
 fn is_blocked(ledger: &RunLedger, gated: &GateInput) -> bool {
     if hooks::is_faulty(&gated.hooks, Phase::BeforeToolExecute) {
         return false;

@@ -1,4 +1,4 @@
-//! What a grant covers, worked out without the machine.
+//! What a grant covers, computed without the machine.
 
 use machine::event::{Event, Fact};
 use machine::grant::{Grant, GrantCoverage, HoldReason, ToolGrant};
@@ -14,7 +14,8 @@ pub(crate) fn auto_approval(by: &Principal) -> Grant {
     Grant { id: "grt_all".into(), by: by.clone(), covers: GrantCoverage::Thread }
 }
 
-/// The grant that an approval gives, and that it covers nothing beyond what held the call. The call as it was before.
+/// The grant that an approval gives. It must cover no more than what held the call. `ledger` is the state before the
+/// event.
 pub(crate) fn given(ledger: &RunLedger, event: &Event) -> Checked<Option<Grant>> {
     let Fact::ToolApproved { call_id, approval_id, by, apply_to_future, covers, .. } = &event.fact else {
         return Ok(None);
@@ -39,7 +40,7 @@ pub(crate) fn given(ledger: &RunLedger, event: &Event) -> Checked<Option<Grant>>
     }))
 }
 
-/// Why an asker of this run asks; none where no grant lifts it.
+/// Why an asker of this run asks. `None` if no grant covers it.
 fn reason(ledger: &RunLedger, asker: &Asker) -> Option<HoldReason> {
     let own = ledger.revision.policy.approval;
     match asker {
@@ -57,7 +58,7 @@ fn reason(ledger: &RunLedger, asker: &Asker) -> Option<HoldReason> {
     }
 }
 
-/// The giver of a grant that lifts what this asker asks.
+/// The giver of a grant that covers this asker.
 pub(crate) fn giver(
     ledger: &RunLedger,
     call: &CallLedger,
@@ -82,7 +83,7 @@ pub(crate) fn giver(
     grants.iter().find(lifts).map(|grant| grant.by.clone())
 }
 
-/// How many calls wait for a person, in order.
+/// Orders the scopes by how many calls wait for a person.
 pub(crate) const fn rank(scope: ApprovalScope) -> u8 {
     match scope {
         ApprovalScope::Never => 0,

@@ -1,4 +1,4 @@
-//! The ledger hears one event after the other and objects to what must not be.
+//! The ledger processes one event after the other and objects to every breach.
 
 use machine::event::{Event, Fact, LostAttempt, Message, NoteBody, Pending, ToolBody, Usage};
 use machine::id::{CallId, assistant_message_id, late_message_id, tool_message_id};
@@ -10,11 +10,11 @@ use machine::{Input, Timestamp};
 use crate::judge::invariant::{Checked, Invariant, breach, ensure};
 use crate::judge::ledger::{Announced, CallLedger, RunLedger, Said, Ticket};
 
-/// What was said to the machine when an event came about.
+/// The input that caused an event.
 #[derive(Clone, Copy)]
 pub struct Cause<'w> {
     pub input: &'w Input,
-    /// Of the accepted item that was heard, if it was one.
+    /// The ticket of the accepted item, if the input came from the inbox.
     pub ticket: Option<Ticket>,
 }
 

@@ -1,4 +1,4 @@
-//! The ledger hears what happens to calls.
+//! The ledger processes the events of calls.
 
 use machine::event::{CancelReason, Event, Fact, OpenedSuspension, Usage};
 use machine::id::{CallId, RunId, ToolName};
@@ -104,7 +104,7 @@ impl RunLedger {
         Ok(())
     }
 
-    /// Whatever closes a suspension must not overtake the accepted decision that answers it.
+    /// Closing a suspension must not overtake the accepted decision that answers it.
     fn close(&mut self, id: &CallId, cause: Cause<'_>) -> Checked {
         let call = self.expect_call(id)?;
         let Some(open) = &call.open else { return Ok(()) };
@@ -176,7 +176,7 @@ impl RunLedger {
             call.doubted.retain(|earlier| *earlier != attempt);
             call.doubted.push(attempt);
         }
-        // The attempt under way has answered: whatever became of those before it, the tool is at work on the call.
+        // The current attempt has answered, so the tool is working on the call. Earlier doubts no longer matter.
         if was == CallStatus::Running && opened.by_the_tool && opened.asked_by.is_empty() {
             call.doubted.clear();
         }
@@ -194,7 +194,7 @@ impl RunLedger {
         Ok(())
     }
 
-    /// The approval counts for nothing: somebody has to be asked anew.
+    /// The approval is void: a person has to be asked again.
     fn hear_voided(&mut self, id: &CallId, cause: Cause<'_>) -> Checked {
         if self.expect_call(id)?.status == CallStatus::Suspended {
             self.close(id, cause)?;
@@ -220,7 +220,7 @@ impl RunLedger {
         self.become_call(id, CallStatus::Resuming, None)?;
         let call = self.expect_call(id)?;
         if let Some(arguments) = edited {
-            // Only whoever was just answered has seen these.
+            // Only the askers that were just answered have seen the new arguments.
             call.arguments = arguments.clone();
             call.asked.drain(..call.asked.len().saturating_sub(heard));
         }
@@ -245,7 +245,7 @@ impl RunLedger {
         let call = self.expect_call(id)?;
         call.decided_since_start |= by != "system";
         if let Some(arguments) = arguments {
-            // Only whoever was just answered has seen these.
+            // Only the askers that were just answered have seen the new arguments.
             call.arguments = arguments.clone();
             call.asked.drain(..call.asked.len().saturating_sub(heard));
             call.needs_decision = false;
@@ -264,7 +264,7 @@ impl RunLedger {
     }
 
     fn hear_started(&mut self, id: &CallId, attempt: u32, class: EffectClass) -> Checked {
-        // One that was approved before the end was decided has its approval.
+        // A call that was approved before the end was decided may still start.
         let is_promised = self.call(id).is_some_and(CallLedger::is_approved_and_unstarted);
         ensure(self.ending.is_none() || is_promised, Invariant::OneEndPerRun, || {
             format!("call {id} starts at the end")
@@ -304,7 +304,8 @@ impl RunLedger {
     ) -> Checked {
         self.close(id, cause)?;
         let call = self.expect_call(id)?;
-        // At the gate it may turn out that it would be held again; a run that fails awaits nothing.
+        // Other causes may cancel it: the gate may find that the call would be held again, and a failing run waits for
+        // nothing.
         let refused = matches!(cause.input, Input::Decide(_) | Input::DeadlineReached);
         let unasked = reason == CancelReason::RunEnded && refused;
         ensure(!unasked || !call.is_approved_and_unstarted(), Invariant::ApprovedCallRuns, || {
@@ -318,7 +319,7 @@ impl RunLedger {
             | CancelReason::Superseded
             | CancelReason::ChildInterrupted => false,
         };
-        // Whoever was given the call goes on with it; a person who cancels it knows better.
+        // A child run or outside performer continues with the call, unless a person cancels it, who knows better.
         let given = call.attempt > 0
             && call
                 .open
@@ -326,7 +327,7 @@ impl RunLedger {
                 .is_some_and(|open| matches!(open.kind, SuspensionKind::External | SuspensionKind::ChildRun));
         let under_way = call.status == CallStatus::Running || (given && !is_person);
         let writing = under_way && call.class == Some(EffectClass::Write);
-        // A doubt outlives the wish for another attempt.
+        // A doubt remains even if another attempt was requested.
         let right = outcome_unknown == (writing || !call.doubted.is_empty());
         ensure(right, Invariant::WriteStartsOnce, || {
             format!("call {id} is cancelled with outcome_unknown: {outcome_unknown}")
@@ -334,7 +335,7 @@ impl RunLedger {
         self.become_call(id, CallStatus::Cancelled, Some(seq))
     }
 
-    /// Every child that was ever started counts, with what it started or may still start.
+    /// Every child ever started counts, with what it started or may still start.
     fn check_descendants(&self) -> Checked {
         let counted: u64 = self
             .calls

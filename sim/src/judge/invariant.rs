@@ -1,4 +1,4 @@
-//! What must hold in every world, by name, and how a breach of it is told.
+//! What must hold in every world, by name, and how a breach is reported.
 
 use std::fmt;
 
@@ -101,7 +101,7 @@ invariants! {
     ScheduleDoesNotMatter: "Hearing decisions at once or at the boundary gives the same transcript.";
 }
 
-/// The breach of an invariant, unless `holds`.
+/// Returns a breach of the invariant unless `holds`.
 pub fn ensure(holds: bool, invariant: Invariant, detail: impl FnOnce() -> String) -> Checked {
     if holds { Ok(()) } else { Err(Violation { invariant, detail: detail() }) }
 }

@@ -1,4 +1,4 @@
-//! The simulator's own books about one run, kept from the events alone, without the machine's decisions and fold.
+//! The simulator's own record of one run, built only from the events, without the machine's decisions and fold.
 
 use std::sync::Arc;
 
@@ -33,19 +33,19 @@ pub struct RunLedger {
     pub ending: Option<Termination>,
     pub step: u32,
     pub step_open: bool,
-    /// The open step's answer has not come.
+    /// The open step's model answer has not arrived.
     pub inferring: bool,
     pub model_attempt: u32,
-    /// An empty answer of the open step was tried again.
+    /// An empty answer of the open step was retried.
     pub empty_retried: bool,
-    /// Every call of the run in the order in which it was asked for, ended ones included.
+    /// Every call of the run in the order of the requests, including ended ones.
     pub calls: Vec<CallLedger>,
     pub usage: Usage,
     pub active_ms: u64,
     active_since: Timestamp,
-    /// A late result was told after the model spoke last.
+    /// A late result was added after the model's last answer.
     pub untold_news: bool,
-    /// What the store had accepted when a worker took over and that has not been heard since.
+    /// What the store had accepted when a worker took over, and is still unprocessed.
     pub unheard_at_takeover: Vec<Ticket>,
     pub last_text: String,
     pub output: OutputBook,
@@ -66,9 +66,9 @@ pub struct CallLedger {
     pub id: CallId,
     pub step: u32,
     pub tool: ToolName,
-    /// What will run: as asked for, or as edited by whoever decided.
+    /// What will run: as requested, or as edited by the decider.
     pub arguments: Arguments,
-    /// Of the arguments that it was asked for with.
+    /// The digest of the requested arguments.
     pub requested: Digest,
     pub status: CallStatus,
     pub attempt: u32,
@@ -77,32 +77,32 @@ pub struct CallLedger {
     pub asked: Vec<Asker>,
     /// Held for an approval, and not started since.
     pub needs_decision: bool,
-    /// The last approval; it covers repeats too.
+    /// The last approval. It covers retries too.
     pub approved: Option<Shown>,
-    /// A person decided on it since its last attempt started.
+    /// A person has decided on it since its last attempt started.
     pub decided_since_start: bool,
     pub said: Said,
     pub end_seq: Option<u64>,
-    /// Attempts whose outcome nobody knows.
+    /// Attempts whose outcome is unknown.
     pub doubted: Vec<u32>,
-    /// The attempt under way was lost with its worker.
+    /// The current attempt was lost with its worker.
     pub lost: bool,
     pub child: Option<RunId>,
     pub grant: Option<u64>,
-    /// Runs that its child may start, or has started once it is over.
+    /// The number of runs that its child may start or, once it has ended, has started.
     pub descendants: u32,
     pub child_ended: bool,
 }
 
 impl CallLedger {
-    /// Somebody approved it, and it has not passed the gate since.
+    /// Whether it was approved and has not passed the gate since.
     #[must_use]
     pub fn is_approved_and_unstarted(&self) -> bool {
         self.status == CallStatus::Resuming && self.approved.is_some()
     }
 }
 
-/// What whoever approved had before their eyes.
+/// What the approver was shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shown {
     pub arguments: Digest,
@@ -126,7 +126,7 @@ pub struct Open {
     pub definition: Option<Digest>,
     pub doubted: Option<u32>,
     pub asker_count: usize,
-    /// The accepted item that answers it and has not been heard.
+    /// The accepted item that answers it and is still unprocessed.
     pub answered_by: Option<Ticket>,
 }
 
@@ -190,7 +190,8 @@ impl RunLedger {
         self.calls.iter().filter_map(|call| call.open.as_ref().map(|open| (call, open)))
     }
 
-    /// The store's projection of the run while something is submitted. What ends it may be accepted and unheard.
+    /// The store's projection of the run at the time of a submission. The item that ends it may be accepted but
+    /// unprocessed.
     #[must_use]
     pub fn row(&self, end_is_accepted: bool) -> RunLifecycle {
         if self.ended() {

@@ -1,5 +1,5 @@
-//! The judge: keeps its own books from the events alone, without the machine's decisions and fold, and objects to
-//! whatever must not be.
+//! The judge builds its own record only from the events, without the machine's decisions and fold, and objects to every
+//! breach of an invariant.
 
 pub(crate) mod answers;
 pub mod causes;

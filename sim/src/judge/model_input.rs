@@ -7,7 +7,7 @@ use machine::transcript::{Messages, ModelMessage};
 
 use crate::judge::invariant::{Checked, Invariant, ensure};
 
-/// Facts that leave the transcript as it was need no second look.
+/// Facts that do not change the transcript need no new check.
 #[must_use]
 pub const fn is_changed_by(fact: &Fact) -> bool {
     match fact {
@@ -41,7 +41,7 @@ pub const fn is_changed_by(fact: &Fact) -> bool {
     }
 }
 
-/// Exactly one result per call, in call order, directly after the message that asked.
+/// Exactly one result per call, in call order, directly after the message that requested the calls.
 pub fn check(messages: &Messages) -> Checked {
     let mut seen = BTreeSet::new();
     let mut rest = messages.iter();

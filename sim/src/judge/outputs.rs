@@ -1,4 +1,4 @@
-//! Runs that have to end with an output: which ones, how their models miss it, and what must come of that.
+//! Runs that must end with an output: which ones, how their models miss it, and what must follow.
 
 use std::sync::{Arc, LazyLock};
 
@@ -12,41 +12,41 @@ use serde_json::{Value, json};
 use crate::judge::invariant::{Checked, Invariant, ensure};
 use crate::judge::ledger::RunLedger;
 
-/// What the output of every agent that wants one has to look like.
+/// The output schema of every agent that wants an output.
 pub static SCHEMA: LazyLock<Arc<Value>> =
     LazyLock::new(|| Arc::new(json!({"type": "object", "required": ["said"]})));
 
-/// Told from what is drawn anyway, so that a stored tape stays the world that it was.
+/// Derived from values that are drawn anyway, so that stored tapes still give the same worlds.
 #[must_use]
 pub const fn are_wanted(revision: &Revision) -> bool {
     revision.limits.children_max == 2
 }
 
-/// What a model says that should end with an output: every other answer is the words alone.
+/// The text of a model that should end with an output. Every other answer is plain text instead.
 #[must_use]
 pub fn spoken(revision: &Revision, words: &str, tokens: u64) -> String {
     let fits = are_wanted(revision) && tokens % 2 == 1 && !words.is_empty();
     if fits { json!({"said": words}).to_string() } else { words.to_owned() }
 }
 
-/// As a validator of schemas would judge it.
+/// The verdict of a schema validator.
 #[must_use]
 pub fn judged(revision: &Revision, text: &str) -> Option<OutputFit> {
     let fault = |value: &Value| value.get("said").is_none().then(|| "\"said\" is missing".to_owned());
     are_wanted(revision).then(|| OutputFit::check(text, fault))
 }
 
-/// What the log says of the last answer.
+/// What the log says about the last answer.
 #[derive(Clone, Debug, Default)]
 pub struct OutputBook {
-    /// Of an answer that asked for nothing, with its event.
+    /// The verdict on an answer without calls, with its event's sequence number.
     last: Option<(u64, OutputFit)>,
     /// The step whose answer was corrected.
     corrected: Option<u32>,
 }
 
 impl RunLedger {
-    /// An answer, or what is said about one. `seq` is of the event that adds the message.
+    /// Processes an answer or a correction. `seq` is the sequence number of the event that adds the message.
     pub(crate) fn hear_output(&mut self, message: &Message, seq: u64) -> Checked {
         match message {
             Message::Assistant { text, calls, output, .. } => {
@@ -88,7 +88,7 @@ impl RunLedger {
         }
     }
 
-    /// After an answer that is no output the model goes on because it was told so, or because of late news.
+    /// After an answer that is not a valid output, the model continues only because of a correction or a late result.
     pub(crate) fn check_output_at_step(&mut self, step: u32) -> Checked {
         let told = self.output.corrected == Some(self.step) || self.untold_news;
         ensure(self.last_fault().is_none() || told, Invariant::OutputIsTheOneWanted, || {

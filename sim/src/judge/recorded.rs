@@ -1,4 +1,4 @@
-//! What the log records is what was said: results, errors, names, edits, and what hooks answered.
+//! The log records what was submitted: results, errors, names, edits, and hook answers.
 
 use machine::Input;
 use machine::decision::{Decision, DecisionAction, Payload, Resume};
@@ -19,7 +19,7 @@ pub fn check(input: &Input, events: &[Event]) -> Checked {
     check_hooks(input, events)
 }
 
-/// A call succeeds with a value that somebody gave for it, and with no other.
+/// A call succeeds only with a value that was supplied for it.
 fn check_results(input: &Input, events: &[Event]) -> Checked {
     let said = results_in(input);
     for event in events {
@@ -74,7 +74,7 @@ fn supplied(action: &Action) -> Option<&Value> {
     Some(value)
 }
 
-/// Whoever decided stands in the log, with the edit and the answer that they gave.
+/// The decider is in the log, with the edit and the answer that they gave.
 fn check_decision(decision: &Decision, events: &[Event]) -> Checked {
     let (edited, passed, payload) = match &decision.action {
         DecisionAction::Resume(resume) => {
@@ -107,7 +107,7 @@ fn check_decision(decision: &Decision, events: &[Event]) -> Checked {
     Ok(())
 }
 
-/// A sound answer is stored as it was given, and each `set_state` in it is one change of the state.
+/// A valid answer is stored as it was given, and each `set_state` in it is one change of the state.
 fn check_hooks(input: &Input, events: &[Event]) -> Checked {
     let said = hooks_in(input);
     let mut recorded_count = 0;
@@ -136,7 +136,7 @@ fn check_hooks(input: &Input, events: &[Event]) -> Checked {
     })
 }
 
-/// What hooks answered, with the phase that they were asked in.
+/// What hooks answered, with the phase in which they were called.
 fn hooks_in(input: &Input) -> Vec<(Phase, &HookAnswers)> {
     match input {
         Input::PhaseAnswered { phase, hooks } => vec![(*phase, hooks)],
@@ -157,8 +157,8 @@ fn hooks_in(input: &Input) -> Vec<(Phase, &HookAnswers)> {
     }
 }
 
-/// Sound answers are recorded whenever the input is heard at all. An answer of the model may be unusable, and the
-/// hooks of a call that has settled otherwise meanwhile count for nothing.
+/// Whether valid hook answers are always recorded if the input is accepted at all. A model answer may be unusable, and
+/// hook answers about a call that has settled otherwise meanwhile are ignored.
 const fn is_taken_whole(input: &Input) -> bool {
     match input {
         Input::PhaseAnswered { .. } | Input::Gated(_) => true,
@@ -183,7 +183,7 @@ fn have_said(hooks: &HookAnswers, plugin: &PluginName, actions: &[Action]) -> bo
     })
 }
 
-/// Whoever answered with nothing leaves no trace.
+/// A plugin that answered with nothing leaves no trace.
 fn spoken_count(hooks: &HookAnswers) -> usize {
     let spoke = |answer: &&HookAnswer| match &answer.outcome {
         HookOutcome::Actions(actions) => !actions.is_empty(),

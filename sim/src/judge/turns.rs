@@ -1,4 +1,4 @@
-//! When a step may start, when a limit may stop a run, and what status the calls of a run add up to.
+//! When a step may start, when a limit may stop a run, and which status follows from a run's calls.
 
 use machine::Timestamp;
 use machine::phase::Phase;
@@ -69,7 +69,7 @@ impl RunLedger {
         grant.is_some_and(|grant| self.spent_tokens() > grant)
     }
 
-    /// Its own, and what children were granted that have not ended.
+    /// The run's own tokens, and what was granted to children that have not ended.
     fn spent_tokens(&self) -> u64 {
         let granted = self
             .calls
@@ -79,13 +79,13 @@ impl RunLedger {
         self.usage.total() + granted.sum::<u64>()
     }
 
-    /// Whether a condition has been reached, by the simulator's own count; none where it does not count.
+    /// Whether a condition has been reached, by the simulator's own count. `None` if the simulator does not count it.
     fn is_reached(&self, condition: &StopCondition, at: Timestamp) -> Option<bool> {
         Some(match condition {
             StopCondition::MaxRounds { rounds } => *rounds > 0 && self.step >= *rounds,
             StopCondition::Timeout { seconds } => *seconds > 0 && self.active_ms_at(at) > seconds * 1_000,
             StopCondition::TokenBudget { max_total } => *max_total > 0 && self.spent_tokens() > *max_total,
-            // Under `eager` results of several steps come together.
+            // Under `eager` the results of several steps arrive together.
             StopCondition::ConsecutiveErrors { .. } if self.eager() => return None,
             StopCondition::ConsecutiveErrors { max } => *max > 0 && self.errors_in_a_row() >= *max as usize,
             StopCondition::StopOnTool { tool_name } => {
@@ -104,7 +104,7 @@ impl RunLedger {
         })
     }
 
-    /// A step without a success adds its errors, any success begins anew.
+    /// A step without a success adds its errors. Any success resets the count.
     fn errors_in_a_row(&self) -> usize {
         let mut errors = 0;
         for step in 1..=self.step {
@@ -140,8 +140,9 @@ impl RunLedger {
         })
     }
 
-    /// The announced status is what the calls add up to. Checked after each input, not between its events. Before an accepted
-    /// interrupt a settled call of an earlier step resumes an eager run, and the model call that would follow is left out.
+    /// The announced status must follow from the calls. Checked after each input, not between its events. Before an
+    /// accepted interrupt, a settled call of an earlier step resumes an eager run without the model call that would
+    /// follow.
     pub(crate) fn check_status(&self, before_interrupt: bool) -> Checked {
         let projected = self.projection();
         let (waits, quiet) = match &self.status {

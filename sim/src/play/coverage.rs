@@ -1,4 +1,4 @@
-//! How often each thing happened: what a world counts while it goes on.
+//! How often each thing happened: what a world counts while it is played.
 
 use std::collections::BTreeMap;
 
@@ -41,7 +41,7 @@ pub enum Table {
     Store,
 }
 
-/// A cell of a table: its row, and its column where it has one.
+/// A cell of a table: its row, and its column if it has one.
 pub type Cell = (Table, &'static str, &'static str);
 
 #[derive(Clone, Debug, Default)]
@@ -59,7 +59,7 @@ impl Coverage {
         }
     }
 
-    /// Cells that were counted and stand in no table: a table forgot them.
+    /// Cells that were counted but are in no table, which means that a table is incomplete.
     pub fn unlisted(&self, listed: &[Cell]) -> Vec<Cell> {
         self.0.keys().filter(|cell| !listed.contains(cell)).copied().collect()
     }
@@ -106,7 +106,7 @@ impl Coverage {
         }
     }
 
-    /// A run exists. Its first event is written with it and is never said to the machine.
+    /// A run exists. Its first event is written with it and is not caused by an input.
     pub fn created(&mut self, ledger: &RunLedger) {
         self.count(Table::Event, "run.queued", "");
         for (field, value) in names::policy(&ledger.policy) {
@@ -173,7 +173,7 @@ impl Coverage {
         }
     }
 
-    /// An event, with the ledger as it was before it.
+    /// An event, with the ledger before it.
     pub fn event(&mut self, ledger: &RunLedger, event: &Event) {
         self.count(Table::Event, event.fact.name(), "");
         match &event.fact {

@@ -1,9 +1,10 @@
-//! Hearing decisions at once or at the boundary: calm worlds with the same script must end in the same transcript.
+//! Compares both values of `decisions`, immediate and at the boundary: calm worlds with the same script must end in the
+//! same transcript.
 //!
 //! Calm means without expiry, interrupt, further messages, `end_run`, `eager`, time limits, child runs, tools that
-//! change, crashes, hooks other than those of AfterInference, and decisions with `apply_to_future` or
-//! `expect_digest`. What models, tools, hooks and people say is drawn by what it is about and not by when it
-//! happens, so only the schedule differs.
+//! change, crashes, hooks other than those of AfterInference, and decisions with `apply_to_future` or `expect_digest`.
+//! What models, tools, hooks and people answer is drawn by its subject and not by its time, so only the schedule
+//! differs.
 
 use std::sync::Arc;
 
@@ -26,7 +27,7 @@ use crate::world::thread_rows::Posted;
 
 const ROUNDS_MAX: usize = 6_000;
 
-/// Plays the same script under both values of `decisions`, each with a schedule of its own.
+/// Plays the same script under both values of `decisions`, each with its own schedule.
 pub fn check(seed: u64) -> Checked {
     let immediate = transcript(seed, DecisionTiming::Immediate)?;
     let at_boundary = transcript(seed, DecisionTiming::AtBoundary)?;
@@ -56,7 +57,7 @@ fn transcript(seed: u64, decisions: DecisionTiming) -> Checked<Messages> {
     breach(Invariant::NothingWedges, "a calm world does not come to its end")
 }
 
-/// The content comes from the seed alone; the schedule also from the policy that is compared.
+/// The content comes from the seed only. The schedule also depends on the policy that is compared.
 fn calm_world(seed: u64, decisions: DecisionTiming) -> World {
     let mut world = World::new(Tape::seeded(seed), false);
     world.script_seed = Some(seed);
@@ -77,7 +78,7 @@ fn calm_world(seed: u64, decisions: DecisionTiming) -> World {
     world.store.clerk = world.agents[world.agents.len() - 1].clone();
     for live in &mut world.live.0 {
         live.tool.expires_in_ms = None;
-        // A child begins with whatever its parent has left, and that depends on what ended before it.
+        // A child starts with whatever its parent has left, and that depends on what ended before it.
         if matches!(live.tool.performer, Performer::Agent { .. }) {
             live.tool.performer = Performer::Server;
         }
@@ -92,7 +93,7 @@ fn calm_agent(agent: &Agent, decisions: DecisionTiming) -> Agent {
     revision.policy.on_reject = Some(OnReject::Continue);
     revision.policy.on_block = OnBlock::FailCall;
     revision.stop.retain(|condition| !matches!(condition, StopCondition::Timeout { .. }));
-    // A hook that is asked again after a retry may say something else; those before a call are asked by schedule.
+    // A hook that is called again after a retry may answer differently, and hooks before a call depend on the schedule.
     revision.phases = Phase::ALL
         .into_iter()
         .filter(|phase| *phase == Phase::AfterInference && revision.phases.has(*phase))
@@ -114,7 +115,7 @@ impl World {
         }
     }
 
-    /// Somebody answers something that is open, in the way that the script has for this call.
+    /// A person answers an open suspension as the script says for this call.
     fn calm_decision(&mut self) -> Checked {
         let run: RunIndex = 0;
         let Some(stored) = self.store.runs.get(run) else { return Ok(()) };
@@ -131,7 +132,7 @@ impl World {
         let Some(suspension) = call.open.clone() else { return Ok(()) };
         let definition = self.live.definition_now(&call.tool);
         let now = self.now;
-        // The same words for the same question, whenever somebody gets to it; a malformed letter is written anew.
+        // The same answer to the same question, whenever a person gets to it. A malformed decision is drawn again.
         let key = format!("{} {}", call.id, suspension.kind);
         let rounds = u64::from(call.attempt) * 100 + call.asked.len() as u64;
         let mut written = None;
@@ -156,7 +157,7 @@ impl World {
     }
 }
 
-/// Neither ends the run nor changes what later calls meet.
+/// Whether the decision neither ends the run nor affects later calls.
 fn is_calm(decision: &machine::decision::Decision) -> bool {
     match &decision.action {
         machine::decision::DecisionAction::Resume(resume) => {

@@ -1,4 +1,4 @@
-//! How worlds are played: from a tape, by the thousand, made short when they fail, counted, and told.
+//! How worlds are played: from a tape, by the thousand, shrunk when they fail, counted, and printed as stories.
 
 pub mod coverage;
 pub mod differential;

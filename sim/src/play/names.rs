@@ -1,4 +1,4 @@
-//! Short names of the machine's values. A value that is added there breaks the build here.
+//! Short names of the machine's values. A new value there breaks the build here.
 
 use machine::event::{CallErrorCode, CancelReason};
 use machine::inbox::{Refusal, Verdict};
@@ -16,7 +16,7 @@ use machine::{InputOutcome, Rejection};
 
 use crate::judge::ledger::Announced;
 
-/// What [`Fact::name`](machine::event::Fact::name) can say.
+/// Every name that [`Fact::name`](machine::event::Fact::name) can return.
 pub const FACTS: [&str; 27] = [
     "run.queued",
     "run.started",

@@ -1,4 +1,4 @@
-//! Plays worlds by seed or by tape, in one thread or several, and tells the story of a failure.
+//! Plays worlds by seed or by tape, in one thread or several, and prints the story of a failure.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -10,18 +10,18 @@ use crate::play::tape::Tape;
 use crate::play::words;
 use crate::world::World;
 
-/// Every so many seeds one also compares the two ways to hear decisions.
+/// Every nth seed also compares both values of `decisions`.
 const DIFFERENTIAL_EVERY: u64 = 8;
 
 #[derive(Clone, Debug)]
 pub struct Failure {
     pub seed: u64,
     pub violation: Violation,
-    /// The choices that led to it; none where two worlds were compared.
+    /// The choices that led to it. `None` if two worlds were compared.
     pub choices: Option<Vec<u32>>,
 }
 
-/// What a batch of worlds came to.
+/// The results of a batch of worlds.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
     pub worlds: u64,
@@ -48,7 +48,7 @@ pub struct Batch {
     pub until_failure: bool,
 }
 
-/// Plays all seeds of a batch; `progress` hears how many are done.
+/// Plays all seeds of a batch. Calls `progress` with the number done.
 pub fn run(batch: Batch, progress: &(impl Fn(u64) + Sync)) -> Tally {
     let next = AtomicU64::new(batch.from);
     let done = AtomicU64::new(0);
@@ -130,7 +130,7 @@ pub fn shorten(choices: &[u32], invariant: Invariant) -> Vec<u32> {
     })
 }
 
-/// What happens on a tape, in words, with the logs at the end.
+/// The story of a tape as text, with the logs at the end.
 #[must_use]
 pub fn tell(tape: Tape) -> (String, Option<Violation>) {
     let mut world = World::new(tape, true);

@@ -1,6 +1,6 @@
-//! Makes a failing tape short: deletes chunks of choices, then sets single choices to the plainest one.
+//! Shrinks a failing tape: deletes chunks of choices, then sets single choices to the simplest one.
 
-/// How often a shorter tape may be tried.
+/// How many shorter tapes may be tried.
 pub const TRIES_MAX: usize = 12_000;
 
 /// The shortest tape found that still fails. `fails` must be true for `choices`.
@@ -55,7 +55,7 @@ fn lower_choices(best: &mut [u32], tries: &mut usize, fails: &mut impl FnMut(&[u
     }
 }
 
-/// A tape that has run out answers 0, so they say nothing.
+/// A tape that has run out answers 0, so trailing zeros have no effect.
 fn drop_zeros_at_the_end(best: &mut Vec<u32>) {
     while best.last() == Some(&0) {
         best.pop();

@@ -1,4 +1,5 @@
-//! The demo: one run that is held, loses its process, and goes on. Told by the real machine and the simulator's store.
+//! The demo: one run that is held, loses its process, and continues. Played by the real machine and the simulator's
+//! store.
 
 use std::sync::Arc;
 
@@ -221,7 +222,7 @@ impl Stage {
         }
     }
 
-    /// Inputs that the worker hears in one pass.
+    /// Inputs that the worker processes in one pass.
     fn act(&mut self, inputs: impl FnOnce(&mut World, &Session) -> Option<Vec<Input>>) -> Checked {
         let mut session = self.session()?;
         let mut append = Append::default();
@@ -268,7 +269,7 @@ impl Stage {
         self.world.store.submit_decision(RUN, &decision, Form::Good).map(|_| ())
     }
 
-    /// The events that were stored since the last look, one line each.
+    /// Prints the events stored since the last call, one line each.
     fn show(&mut self) {
         let log = &self.world.store.runs[RUN].log;
         for event in log.iter().skip(self.told) {
@@ -311,7 +312,7 @@ fn shown(arguments: &Arguments) -> String {
     }
 }
 
-/// Who brought an event about, and what a reader wants to know of it.
+/// Who caused an event, and what a reader wants to know about it.
 fn told(event: &Event, worker: &str) -> (String, String) {
     let what = match &event.fact {
         Fact::MessageAdded(Message::Assistant { text, calls, .. }) => {

@@ -1,4 +1,4 @@
-//! The coverage tables: every cell that there is, and why some of them can never be counted.
+//! The coverage tables: every cell, and why some of them can never be counted.
 
 use std::fmt::Write as _;
 
@@ -69,7 +69,7 @@ const MESSAGES: [&str; 7] = [
     "LooseningRefused",
 ];
 
-/// Every cell of every table, in the order in which they are printed.
+/// Every cell of every table, in printing order.
 #[must_use]
 pub fn cells() -> Vec<Cell> {
     let mut cells = Vec::new();
@@ -141,7 +141,7 @@ fn run_transitions() -> Vec<(&'static str, &'static str)> {
     pairs
 }
 
-/// Why a cell is never counted, if it cannot be.
+/// Why a cell can never be counted, if it cannot.
 #[must_use]
 pub fn impossible(cell: Cell) -> Option<&'static str> {
     match cell {
@@ -178,7 +178,7 @@ pub fn impossible(cell: Cell) -> Option<&'static str> {
     }
 }
 
-/// The tables in print, and the cells that are possible and were never counted.
+/// The printed tables, and the possible cells that were never counted.
 #[must_use]
 pub fn print(coverage: &Coverage) -> (String, Vec<String>) {
     let mut text = String::new();

@@ -1,6 +1,6 @@
-//! The tape: every choice of a world is drawn from it, recorded, and can be played again.
+//! The tape: every choice of a world is drawn from it and recorded, and can be replayed.
 //!
-//! A choice of 0 is always the plainest one, and a tape that has run out answers 0: so a story shrinks by deleting
+//! A choice of 0 is always the simplest one, and a tape that has run out answers 0. So a story shrinks by deleting
 //! choices and by setting them to 0.
 
 /// Where the choices come from, and what has been chosen so far.
@@ -33,19 +33,19 @@ impl Tape {
         &self.drawn
     }
 
-    /// One of `n` possibilities, the first of them the plainest.
+    /// One of `n` possibilities. The first is the simplest.
     pub fn pick(&mut self, n: usize) -> usize {
         let n = u32::try_from(n.max(1)).unwrap_or(u32::MAX);
         let choice = match &mut self.source {
             Source::Seed(generator) => generator.next_below(n),
-            // Taken modulo n, a choice keeps a meaning when the ones before it are deleted.
+            // Taken modulo n, a choice stays valid when the ones before it are deleted.
             Source::Recorded(choices) => choices.get(self.drawn.len()).copied().unwrap_or(0) % n,
         };
         self.drawn.push(choice);
         choice as usize
     }
 
-    /// True in `percent` of all cases; never for the choice 0, unless it is certain.
+    /// True in `percent` of all cases. Never for the choice 0, unless it is certain.
     pub fn chance(&mut self, percent: usize) -> bool {
         match percent {
             0 => false,
@@ -61,13 +61,13 @@ impl Tape {
         options.get(self.pick(options.len())).copied()
     }
 
-    /// One of a few options that are written down where it is called.
+    /// One of a few options that the caller lists.
     pub fn among<T: Copy, const N: usize>(&mut self, options: [T; N]) -> T {
         options[self.pick(N)]
     }
 }
 
-/// A small generator with a good spread (Steele, Lea, Flood 2014). The same in every version of every library.
+/// A small generator with a good spread (Steele, Lea, Flood 2014). Independent of library versions.
 #[derive(Clone, Debug)]
 struct SplitMix(u64);
 

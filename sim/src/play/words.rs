@@ -1,4 +1,4 @@
-//! Inputs, events and decisions in words, for stories and failures.
+//! Inputs, events and decisions as text, for stories and failures.
 
 use machine::decision::{Decision, DecisionAction, Payload};
 use machine::event::{Event, Fact, Message, ToolBody};

@@ -1,4 +1,4 @@
-//! The arguments that calls carry: a few values, made once, so that a world spends no time on digests.
+//! The arguments of calls: a few values, created once, so that a world spends no time on digests.
 
 use std::sync::{Arc, OnceLock};
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::play::tape::Tape;
 
-/// As many different amounts as there are; small, so that calls repeat each other.
+/// The number of different amounts. Small, so that calls repeat each other.
 const AMOUNTS: u32 = 6;
 const RECEIVERS: [&str; 2] = ["bank", "xenia"];
 
@@ -45,7 +45,7 @@ pub fn draw(tape: &mut Tape) -> Arguments {
     if tape.chance(6) { malformed() } else { draw_valid(tape) }
 }
 
-/// What a rule on arguments may look at, read without the machine's help.
+/// The amount that a rule on arguments may test, read without the machine's code.
 #[must_use]
 pub fn amount_of(arguments: &Arguments) -> Option<f64> {
     match arguments {

@@ -1,4 +1,4 @@
-//! Who plays in a world: agents with their policies, rules and stop conditions, and how rough the world is.
+//! The setup of a world: agents with their policies, rules and stop conditions, and how much trouble there is.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::world::live::{LiveTools, TOOL_NAMES};
 pub const DESK: usize = 0;
 pub const CLERK: usize = 1;
 pub const CLERK_NAME: &str = "clerk";
-/// What a text contains that the stop condition on content looks for.
+/// The text that the stop condition on content looks for.
 pub const FINAL_WORD: &str = "FINAL";
 
 #[derive(Clone, Debug)]
@@ -36,8 +36,8 @@ pub struct Cast {
     pub temper: Temper,
 }
 
-/// How often each kind of trouble comes, in parts of a whole; many worlds leave some kinds out altogether, which
-/// lets the others go deeper.
+/// How often each kind of trouble comes, as relative weights. Many worlds leave some kinds out, which lets the others
+/// go deeper.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Temper {
     pub rounds: usize,
@@ -49,18 +49,18 @@ pub struct Temper {
     pub late_answers: usize,
     pub configuration: usize,
     pub tampering: usize,
-    /// Percent of appends around which the worker is lost, before or after.
+    /// Percentage of appends before or after which the worker is lost.
     pub append_loss: usize,
-    /// Percent of passes in which somebody says something wrong to the machine.
+    /// Percentage of passes in which the machine gets a wrong input.
     pub noise: usize,
-    /// Percent of passes during which somebody submits something between loading and appending.
+    /// Percentage of passes during which something is submitted between loading and appending.
     pub overlap: usize,
-    /// Percent of tool outcomes that are not a plain success.
+    /// Percentage of tool outcomes that are not a plain success.
     pub tool_trouble: usize,
     pub model_trouble: usize,
-    /// Percent of hooks that answer with something.
+    /// Percentage of hooks that answer with something.
     pub hooks: usize,
-    /// Every plugin holds every call for an approval.
+    /// Whether every plugin holds every call for an approval.
     pub stubborn: bool,
 }
 
@@ -128,7 +128,7 @@ fn draw_revision(tape: &mut Tape, hooked: bool) -> Revision {
     Revision { policy, rules, stop, phases, limits }
 }
 
-/// An agent whose gate asks about everything, and about edited arguments again.
+/// An agent whose gate asks for approval of every call, and again for edited arguments.
 fn stubborn_revision(tape: &mut Tape) -> Revision {
     let mut revision = draw_revision(tape, false);
     revision.phases = [Phase::BeforeToolExecute].into_iter().collect();
@@ -161,7 +161,7 @@ pub fn draw_policy(tape: &mut Tape) -> Policy {
     Policy { descendants_max: descendants_of(&policy), ..policy }
 }
 
-/// Told from what is drawn anyway, so that a stored tape stays the world that it was.
+/// Derived from values that are drawn anyway, so that stored tapes still give the same worlds.
 fn descendants_of(policy: &Policy) -> u32 {
     match (policy.while_waiting, policy.on_busy) {
         (WhileWaiting::Enqueue, OnBusy::Enqueue) => 1,
@@ -182,7 +182,7 @@ fn draw_scope(tape: &mut Tape) -> ApprovalScope {
     ])
 }
 
-/// What a message asks to be different from the agent's policy: usually nothing.
+/// How a message overrides the agent's policy: usually not at all.
 pub fn draw_request(tape: &mut Tape) -> PolicyRequest {
     if !tape.chance(35) {
         return PolicyRequest::default();

@@ -1,4 +1,4 @@
-//! The events of one commit, one after the other: into the log, the fold, the ledger and the transcript.
+//! Writes the events of one commit in order: to the log, the fold, the ledger and the transcript.
 
 use machine::event::{Event, Fact};
 use machine::id::RunId;
@@ -14,7 +14,7 @@ use crate::play::coverage::Coverage;
 use crate::play::names;
 use crate::world::store::{Append, RunIndex, Said, Store};
 
-/// Says which children must be interrupted with this commit.
+/// Returns the children that must be interrupted with this commit.
 pub(crate) fn write_events(
     store: &mut Store,
     run: RunIndex,
@@ -43,7 +43,7 @@ pub(crate) fn write_events(
     Ok(left_alone)
 }
 
-/// An accepted item that is rejected after all: only because something that came before it was heard first.
+/// An accepted item may be rejected later only because an earlier item was processed first.
 fn hear_rejected(store: &Store, run: RunIndex, said: &Said, rejection: &Rejection) -> Checked {
     let stored = &store.runs[run];
     match &said.input {
@@ -71,7 +71,7 @@ fn hear_rejected(store: &Store, run: RunIndex, said: &Said, rejection: &Rejectio
     }
 }
 
-/// The child of a call that is cancelled here while the child works.
+/// The child of a call that is cancelled here while the child is still working.
 fn left_alone_by(store: &Store, run: RunIndex, group: &[Event], event: &Event) -> Option<RunId> {
     let Fact::ToolCancelled { call_id, .. } = &event.fact else { return None };
     let call = store.runs[run].ledger.call(call_id)?;
@@ -101,7 +101,7 @@ fn write_event(
             format!("the thread has a call {call_id} already")
         })?;
     }
-    // An item that is heard may lead to a repeat; what the worker starts of itself has to wait for all of them.
+    // An inbox item may cause a retry. What the worker starts by itself must wait until all items are processed.
     let starts = said.ticket.is_none()
         && matches!(event.fact, Fact::ExecutionStarted { .. } | Fact::ModelRetrying { .. });
     ensure(

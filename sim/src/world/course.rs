@@ -1,4 +1,4 @@
-//! The course of a world: draws what happens next, lets it happen, and comes to rest at the end.
+//! The course of a world: draws what happens next, does it, and at the end brings every run to rest.
 
 use std::collections::BTreeSet;
 
@@ -23,7 +23,7 @@ use crate::world::thread_rows::Posted;
 use crate::world::worker::{Ghost, Session};
 
 const START: Timestamp = Timestamp(1_000_000);
-/// Threads that people write to; children have their own.
+/// The number of threads that people write to. Child runs have their own.
 const THREADS: usize = 2;
 const RUNS_MAX: usize = 16;
 
@@ -40,17 +40,17 @@ pub struct World {
     pub zombies: Vec<Session>,
     pub ghosts: Vec<Ghost>,
     pub tampered: BTreeSet<(RunIndex, CallId)>,
-    /// Decisions that were written and may be sent again.
+    /// Decisions that were written and may be resent.
     pub letters: Vec<(RunIndex, Written)>,
-    /// Decisions that were given before their call was held, with the arguments that they are for.
+    /// Decisions that were given before their call was held, with the digest of the arguments that they apply to.
     pub early_letters: Vec<(RunIndex, Decision, Digest)>,
     pub letter_count: u64,
-    /// No trouble any more: everything succeeds and models only talk.
+    /// No more trouble: everything succeeds, and models only answer with text.
     pub at_rest: bool,
-    /// Where content is drawn from a tape of its own.
+    /// If set, content is drawn from separate tapes with this seed.
     pub script_seed: Option<u64>,
     pub coverage: Coverage,
-    /// What happened in words, if somebody wants to read it.
+    /// A readable account of what happened, if it is wanted.
     pub diary: Option<Vec<String>>,
 }
 
@@ -89,7 +89,7 @@ impl World {
         }
     }
 
-    /// From the first message until every run has ended.
+    /// Plays from the first message until every run has ended.
     pub fn play(&mut self) -> Checked {
         self.post_message()?;
         for _ in 0..self.trouble.rounds {
@@ -151,7 +151,7 @@ impl World {
         }
     }
 
-    /// A worker that holds a run goes on, or a free one takes up a run that needs it.
+    /// A worker that holds a run continues, or a free worker claims a run that needs one.
     pub(crate) fn work(&mut self) -> Checked {
         let waiting: Vec<RunIndex> = self
             .store
@@ -196,7 +196,7 @@ impl World {
         Ok(())
     }
 
-    /// The times at which something becomes due, the next first.
+    /// The times at which something becomes due, earliest first.
     pub(crate) fn moments(&self) -> Vec<Timestamp> {
         let mut moments: Vec<Timestamp> = self
             .sessions
@@ -273,7 +273,7 @@ impl World {
         self.claim(run)
     }
 
-    /// The worker is gone; what it had sent may still be answered.
+    /// The worker is gone, but what it had sent may still be answered.
     pub(crate) fn lose(&mut self, mut session: Session) {
         self.coverage.pairs(&self.store.runs[session.run].ledger, "crash");
         if self.store.runs[session.run].epoch == session.epoch {
@@ -302,7 +302,7 @@ impl World {
         Ok(())
     }
 
-    /// An attempt that nobody waits for answers all the same: to its worker, or through the inbox.
+    /// An abandoned attempt answers anyway: to its worker, or through the inbox.
     fn answer_late(&mut self) -> Checked {
         if self.ghosts.is_empty() {
             return Ok(());
@@ -341,7 +341,7 @@ impl World {
         Ok(())
     }
 
-    /// Somebody decides on something that is open, or sends an old letter again.
+    /// A person decides an open suspension, or resends an old decision.
     pub(crate) fn decide_something(&mut self) -> Checked {
         if !self.letters.is_empty() && self.tape.chance(18) {
             let place = self.tape.pick(self.letters.len());
@@ -376,7 +376,7 @@ impl World {
         let mut written =
             people::draw_decision(&mut self.tape, call, suspension, definition, self.now, number);
         if self.tape.chance(5) {
-            // About another call, with this call's question.
+            // Names another call with this call's suspension.
             let other = &ledger.calls[self.tape.pick(ledger.calls.len())];
             written.decision.call = other.id.clone();
         }
@@ -408,7 +408,7 @@ impl World {
         Ok(())
     }
 
-    /// Through the store, or straight to the worker that holds the run.
+    /// Sends the decision through the store, or directly to the worker that holds the run.
     fn send(&mut self, run: RunIndex, written: Written) -> Checked {
         let direct = self.tape.chance(30);
         self.coverage.decision_pair(&self.store.runs[run].ledger, &written.decision);
@@ -430,7 +430,7 @@ impl World {
         Ok(())
     }
 
-    /// Between a worker's reading and its append, the rest of the world goes on.
+    /// Other actors may act between a worker's read and its append.
     pub(crate) fn overlap(&mut self, session: &Session) -> Checked {
         if !self.tape.chance(self.trouble.overlap) {
             return Ok(());
@@ -457,7 +457,7 @@ impl World {
         }
     }
 
-    /// Another worker takes the run and has done nothing with it yet.
+    /// Another worker claims the run, and has not done anything with it yet.
     fn claim_quietly(&mut self, run: RunIndex) -> Checked {
         let copy = self.store.claim(run)?;
         let epoch = self.store.runs[run].epoch;

@@ -1,4 +1,4 @@
-//! What plugins answer: every action in every phase, failures, and answers that do not belong where they are given.
+//! What plugins answer: every action in every phase, failures, and answers that are not allowed in their phase.
 
 use std::sync::{Arc, OnceLock};
 
@@ -19,7 +19,7 @@ use crate::world::live::TOOL_NAMES;
 const PLUGINS: [&str; 2] = ["guard", "scribe"];
 const ACTION_COUNT: usize = 13;
 
-/// The answers of both plugins, if anybody subscribes to the phase; `percent` of them say something.
+/// The answers of both plugins, if any subscribes to the phase. `percent` of them contain an action.
 pub fn draw(tape: &mut Tape, phase: Phase, revision: &Revision, percent: usize) -> HookAnswers {
     if !revision.phases.has(phase) {
         return HookAnswers::default();
@@ -54,13 +54,13 @@ pub fn insistent() -> HookAnswers {
     HookAnswers { answers: PLUGINS.map(hold).to_vec(), state_bytes_after: 0 }
 }
 
-/// Both plugins have nothing to say.
+/// Neither plugin answers with an action.
 #[must_use]
 pub fn silent() -> HookAnswers {
     HookAnswers::default()
 }
 
-/// Something in them is wrong: told from the answers alone, by the table of the design.
+/// Whether something in the answers is wrong. Judged from the answers only, by the design's table.
 #[must_use]
 pub fn is_faulty(hooks: &HookAnswers, phase: Phase) -> bool {
     hooks.state_bytes_after > STATE_BYTES_MAX
@@ -86,7 +86,7 @@ fn is_legal(phase: Phase, action: &Action) -> bool {
     allowed.contains(&action.name())
 }
 
-/// Nothing in them leaves a trace in the log.
+/// Whether nothing in the answers leaves a trace in the log.
 #[must_use]
 pub fn says_nothing(hooks: &HookAnswers) -> bool {
     hooks.answers.iter().all(|answer| match &answer.outcome {
@@ -118,7 +118,7 @@ fn draw_outcome(tape: &mut Tape, phase: Phase, percent: usize) -> HookOutcome {
     }
 }
 
-/// The harmless ones stand several times, so that runs live long enough to be interesting.
+/// The harmless ones are listed several times, so that runs live long enough to be interesting.
 const fn legal_ordinals(phase: Phase) -> &'static [usize] {
     match phase {
         Phase::RunStart => &[0, 0, 0, 0, 1],

@@ -1,4 +1,4 @@
-//! The live configuration: tools as they are at this moment. They change and vanish while calls are held.
+//! The live configuration: the tools at this moment. They change and vanish while calls are held.
 
 use machine::id::{Digest, ToolName};
 use machine::tool::{Approval, EffectClass, OnExpiry, Performer, Tool, ToolLookup};
@@ -46,7 +46,7 @@ impl LiveTools {
         self.0.iter().find(|live| live.name == *name)
     }
 
-    /// What the gate is told about a tool.
+    /// What the gate learns about a tool.
     #[must_use]
     pub fn now(&self, name: &ToolName) -> ToolLookup {
         match self.find(name) {
@@ -56,13 +56,13 @@ impl LiveTools {
         }
     }
 
-    /// The definition that a decision is told about; none when the tool is gone.
+    /// The current definition, as used for a decision. `None` if the tool is gone.
     #[must_use]
     pub fn definition_now(&self, name: &ToolName) -> Option<Digest> {
         self.find(name).filter(|live| live.presence != Presence::Gone).map(|live| live.tool.definition)
     }
 
-    /// Somebody edits the configuration. Says in words what changed.
+    /// An operator edits the configuration. Returns a description of the change.
     pub fn change(&mut self, tape: &mut Tape) -> String {
         let ordinal = tape.pick(self.0.len());
         let live = &mut self.0[ordinal];

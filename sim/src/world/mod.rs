@@ -1,4 +1,4 @@
-//! The world: who plays in it, what they say and answer, the store that keeps it, and the workers that are lost.
+//! The world: its agents and people, their inputs and answers, the store, and the workers that get lost.
 
 pub mod arguments;
 pub mod cast;

@@ -1,4 +1,4 @@
-//! Things that are wrong to say: stale, foreign, repeated, malformed. None of them may lead to an event.
+//! Wrong inputs: stale, foreign, repeated, malformed. None of them may lead to an event.
 
 use machine::decision::{Decision, DecisionAction, Payload, Resume};
 use machine::event::{InterruptCause, Usage};
@@ -22,7 +22,7 @@ use crate::world::script::{self, Turn};
 use crate::world::worker::Session;
 
 impl World {
-    /// Says something wrong to the copy of a worker that has nothing unstored.
+    /// Gives a wrong input to a worker's copy that has no unstored changes.
     pub(crate) fn hear_noise(&mut self, session: &mut Session) -> Checked {
         if !self.tape.chance(self.trouble.noise) || session.copy.control.seq != session.expected_seq {
             return Ok(());
@@ -52,7 +52,7 @@ impl World {
         }
     }
 
-    /// An inbox that no store would let come about still has one order in which it is heard.
+    /// Even an inbox that no store would allow has exactly one processing order.
     fn check_drain_order(&mut self, session: &Session) -> Checked {
         let ledger = &self.store.runs[session.run].ledger;
         let calls: Vec<CallId> = ledger.calls.iter().map(|call| call.id.clone()).take(2).collect();
@@ -121,7 +121,7 @@ impl World {
         }
     }
 
-    /// Mostly one that has not ended.
+    /// A random call, mostly one that has not ended.
     fn any_call(&mut self, ledger: &RunLedger) -> Option<CallLedger> {
         let open: Vec<&CallLedger> = ledger.calls.iter().filter(|call| !call.status.terminal()).collect();
         if !open.is_empty() && self.tape.chance(60) {
@@ -133,7 +133,7 @@ impl World {
         Some(ledger.calls[self.tape.pick(ledger.calls.len())].clone())
     }
 
-    /// Of another turn, of another attempt, of a call that has ended, or of nobody's call.
+    /// A result of another turn, another attempt, a call that has ended, or a call that does not exist.
     fn wrong_result(&mut self, ledger: &RunLedger) -> Option<Input> {
         let outcome = script::draw_outcome(&mut self.tape, 30);
         let call = self.any_call(ledger)?;
@@ -154,7 +154,7 @@ impl World {
         Some(Input::ToolReturned { step, call: id, attempt, outcome })
     }
 
-    /// For a call that is not held, with an old question, malformed, too late, or about other arguments.
+    /// A decision for a call that is not held, with an old suspension, malformed, too late, or about other arguments.
     fn wrong_decision(&mut self, ledger: &RunLedger) -> Option<Input> {
         let mut decision = Decision {
             id: None,
@@ -242,8 +242,8 @@ impl World {
     }
 }
 
-/// Results first, unless somebody decided on their call before; then the rest as it came. Decisions that are put off
-/// keep back what came after them on the same call.
+/// Results come first, unless their call was decided before them; then the rest in order of arrival. A deferred
+/// decision also holds back what came after it on the same call.
 fn expected_order(items: &[Item], puts_off: bool) -> Vec<usize> {
     let is_late_result = |place: usize| match &items[place] {
         Item::LateAnswer { call, .. } | Item::ChildEnded(ChildEnded { call, .. }) => {

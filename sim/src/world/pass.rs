@@ -14,11 +14,11 @@ use crate::world::store::{Append, Refused, Said, Seen, is_taken};
 use crate::world::thread_rows::encode;
 use crate::world::worker::{Ghost, Heard, Session, Task};
 
-/// Passes in a row that may be made again because they would overtake an accepted answer.
+/// How many passes in a row may be repeated because they would overtake an accepted answer.
 const OVERTAKING_MAX: u32 = 1;
 
 impl World {
-    /// Gives the session back if the worker still holds the run.
+    /// Returns the session if the worker still holds the run.
     pub(crate) fn pass(&mut self, mut session: Session) -> Checked<Option<Session>> {
         let mut append = Append::default();
         session.version = self.store.runs[session.run].version;
@@ -102,7 +102,7 @@ impl World {
         self.settle_down(session)
     }
 
-    /// Whether the pass closes what an accepted answer is for, and has not heard the answer before.
+    /// Whether the pass closes a suspension whose accepted answer it has not processed first.
     fn overtakes(&self, session: &Session, append: &Append) -> bool {
         let stored = &self.store.runs[session.run];
         if stored.epoch != session.epoch {
@@ -118,7 +118,7 @@ impl World {
         inbox::overrides_accepted_answer(&stored.folded, &inbox, &rows.closed, &append.consumed)
     }
 
-    /// An accepted interrupt ends the run. Results that came back by then are recorded, and nothing follows from them.
+    /// An accepted interrupt ends the run. Results that arrived by then are recorded, but have no further effect.
     fn hear_interrupt(&mut self, session: &mut Session, append: &mut Append) -> Checked {
         if !session.acquired {
             let (epoch, doubt_at) = (session.epoch, session.clock(self.now));
@@ -133,7 +133,7 @@ impl World {
         self.hear_inbox(session, append)
     }
 
-    /// Throws the copy away and loads again. What came back in this pass is said once more.
+    /// Discards the copy and loads it again. The results of this pass become inputs of the next one.
     fn begin_again(&mut self, mut session: Session, append: &Append) -> Checked<Option<Session>> {
         session.unstored = results_of(append);
         session.heard.iter_mut().for_each(|heard| heard.fresh = true);
@@ -152,7 +152,7 @@ impl World {
             session.acquired = true;
         }
         self.hear_inbox(session, append)?;
-        // The two may also be stored apart.
+        // The lease and the drained inbox may also be stored in two commits.
         if append.event_count() > 0 && self.tape.chance(10) {
             return Ok(());
         }
@@ -183,7 +183,7 @@ impl World {
         Ok(())
     }
 
-    /// Something that may be stale: it is said, and a rejection is as good as an answer.
+    /// Applies an input that may be stale. A rejection is fine.
     fn say_late(&mut self, session: &mut Session, append: &mut Append, input: Input) -> Checked {
         self.say(session, append, input, None).map(|_| ())
     }
@@ -258,7 +258,7 @@ impl World {
         Ok(())
     }
 
-    /// All answers that are not recorded yet together, whenever one comes in and after other news.
+    /// Applies all unrecorded hook answers together, whenever a new one arrives and after any other event.
     fn hear_after_tools(&mut self, session: &mut Session, append: &mut Append) -> Checked {
         if session.heard.is_empty() {
             return Ok(());
@@ -282,7 +282,7 @@ impl World {
         Ok(())
     }
 
-    /// Decides on the worker's copy and applies. True if it was heard.
+    /// Decides on the worker's copy and applies the events. Returns whether the input was accepted.
     pub(crate) fn say(
         &mut self,
         session: &mut Session,
@@ -293,7 +293,7 @@ impl World {
         self.say_as(session, append, input, ticket, false)
     }
 
-    /// The same, also where an accepted interrupt waits behind it.
+    /// The same, even while an accepted interrupt waits after it.
     fn say_as(
         &mut self,
         session: &mut Session,
@@ -338,7 +338,7 @@ impl World {
         }
     }
 
-    /// After a commit: start what is wanted, drop what is not, and park the run if nothing is left to do.
+    /// After a commit: start the wanted tasks, drop the others, and release the run if nothing is left to do.
     fn settle_down(&mut self, mut session: Session) -> Checked<Option<Session>> {
         if self.store.runs[session.run].epoch != session.epoch {
             return Ok(Some(session));
@@ -383,7 +383,7 @@ impl World {
 
     fn reconcile(&mut self, session: &mut Session) -> Checked {
         let wanted = if session.drained { session.copy.wanted() } else { std::collections::BTreeSet::new() };
-        // Only now: an answer that a refused append took with it has to be said again.
+        // Only after the commit: an answer whose append was refused has to be applied again.
         session.heard.retain(|heard| {
             wanted.contains(&Effect::RunAfterToolHooks { call: heard.call.clone(), status: heard.status })
         });
@@ -412,7 +412,7 @@ impl World {
         Ok(())
     }
 
-    /// Nobody waits for it any more; a tool may answer all the same.
+    /// The worker no longer waits for the task, but its tool may still answer.
     pub(crate) fn abandon(&mut self, session: &Session, task: Task) {
         let Effect::RunTool { call, attempt, .. } = task.effect else { return };
         let Some(known) = self.store.runs[session.run].ledger.call(&call) else { return };
@@ -420,7 +420,7 @@ impl World {
         self.ghosts.push(Ghost { run: session.run, step, call, attempt });
     }
 
-    /// The hooks of AfterToolExecute have answered; it is said with the rest.
+    /// The `AfterToolExecute` hooks have answered. Their answers are applied together with the others.
     pub(crate) fn note_heard(&mut self, session: &mut Session, place: usize) {
         let Effect::RunAfterToolHooks { call, status } = session.tasks[place].effect.clone() else { return };
         session.tasks[place].done = true;
@@ -430,7 +430,7 @@ impl World {
     }
 }
 
-/// `decide` cannot touch the copy, so what a rejection could leave behind shows only when the same is said again.
+/// `decide` cannot change the copy, so side effects of a rejection only show when the same input is repeated.
 pub(crate) fn check_rejected_alike(
     session: &Session,
     input: &Input,
@@ -447,7 +447,7 @@ fn is_take_over(said: &Said) -> bool {
     matches!(said.input, Input::LeaseAcquired { .. } | Input::InboxDrained)
 }
 
-/// What tasks had come back with: it is said again after the run was loaded anew.
+/// The results of tasks. They are applied again after the run was reloaded.
 fn results_of(append: &Append) -> Vec<Input> {
     append
         .said

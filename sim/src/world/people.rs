@@ -1,4 +1,4 @@
-//! People, front ends and webhooks that decide: in time and too late, rightly and wrongly, once and twice.
+//! People, front ends and webhooks that decide: in time or too late, correctly or not, once or twice.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::world::submit::Form;
 
 const PEOPLE: [&str; 3] = ["ana", "bo", "cy"];
 
-/// A decision with what its author knows about it.
+/// A decision, with what its author knows about it.
 #[derive(Clone, Debug)]
 pub struct Written {
     pub decision: Decision,
@@ -29,7 +29,7 @@ pub fn somebody(tape: &mut Tape) -> Principal {
     Principal::from(PEOPLE[tape.pick(PEOPLE.len())])
 }
 
-/// A decision about an open suspension. Mostly a good one.
+/// A decision about an open suspension. Mostly a valid one.
 pub fn draw_decision(
     tape: &mut Tape,
     call: &CallLedger,
@@ -52,7 +52,7 @@ pub fn draw_decision(
     Written { decision, form }
 }
 
-/// Somebody else sends the decision again, and may mean another one.
+/// Another person resends the decision, possibly with other content.
 pub fn say_otherwise(tape: &mut Tape, written: &mut Written) {
     written.decision.by = somebody(tape);
     if tape.chance(50) {
@@ -115,11 +115,11 @@ fn draw_action(tape: &mut Tape, call: &CallLedger, open: &Open) -> (DecisionActi
 fn approve(tape: &mut Tape, resume: &mut Resume, is_grantable: bool) -> Form {
     resume.apply_to_future = tape.chance(12);
     let form = draw_yes(tape, resume);
-    // A plugin that asked would ask again: nothing can be granted.
+    // A plugin that asked would ask again, so nothing can be granted.
     if resume.apply_to_future && !is_grantable { Form::Malformed } else { form }
 }
 
-/// Some asker of this opening is not a plugin.
+/// Whether this suspension was requested by something other than a plugin.
 fn asked_by_the_gate(call: &CallLedger, open: &Open) -> bool {
     let latest = call.asked.iter().rev().take(open.asker_count);
     latest.into_iter().any(|asker| !matches!(asker, Asker::Plugin(_)))
@@ -160,7 +160,7 @@ fn draw_yes(tape: &mut Tape, resume: &mut Resume) -> Form {
     }
 }
 
-/// What is no yes: null, false, a number, a text.
+/// Values that do not mean yes: null, false, a number, a text.
 fn tape_value(tape: &mut Tape) -> Value {
     match tape.pick(4) {
         0 => Value::Null,
@@ -178,7 +178,7 @@ fn resolve_doubt(tape: &mut Tape, resume: &mut Resume) -> Form {
             Form::Good
         }
         4 => {
-            // Nobody can know that it failed.
+            // A person cannot know that it failed.
             resume.payload = Payload::Error("it did not happen".into());
             Form::Malformed
         }
@@ -222,7 +222,7 @@ fn answer(tape: &mut Tape, resume: &mut Resume, own_mode: ResumeMode) -> Form {
     judge_answer(&resume.payload, resume.payload_arguments.as_ref(), mode)
 }
 
-/// The table of answers, written down a second time.
+/// The table of answers, written independently of the machine.
 fn judge_answer(payload: &Payload, as_arguments: Option<&Arguments>, mode: ResumeMode) -> Form {
     let good = match (payload, mode) {
         (Payload::Error(_), _) => true,
@@ -246,7 +246,7 @@ fn result(value: Value) -> Payload {
     Payload::Result(Arc::new(value))
 }
 
-/// The answer that lets a held call go on, used to bring a world to rest.
+/// The answer that lets a held call continue. Used to bring a world to rest.
 #[must_use]
 pub fn plain_answer(
     call: &CallLedger,

@@ -1,4 +1,4 @@
-//! The end of every world: no more trouble, everything that is held is answered, and every run must end.
+//! The end of every world: no more trouble, every suspension is answered, and every run must end.
 
 use machine::suspension::SuspensionKind;
 use machine::{Control, Timestamp, fold};
@@ -10,11 +10,11 @@ use crate::world::people;
 use crate::world::store::{RunIndex, is_taken};
 use crate::world::submit::Form;
 
-/// Rounds within which a world without trouble must come to its end.
+/// A world without trouble must end within this many rounds.
 const ROUNDS_MAX: usize = 2_000;
-/// Rounds in which calls in doubt are tried again; after that somebody says what became of them.
+/// The number of rounds in which calls in doubt are retried. After that a person states what happened to them.
 const RETRIES_MAX: usize = 10;
-/// Steps of one worker within a round.
+/// The number of steps of one worker within a round.
 const PASSES_MAX: usize = 60;
 
 impl World {
@@ -49,7 +49,7 @@ impl World {
         breach(Invariant::NothingWedges, format!("{ROUNDS_MAX} rounds and no end: {}", self.stuck()))
     }
 
-    /// Lets the worker of a run go on until it has nothing to do. True if anything happened.
+    /// Lets the worker of a run continue until it has nothing to do. Returns whether anything happened.
     fn work_off(&mut self, run: RunIndex) -> Checked<bool> {
         let seq = self.store.runs[run].ledger.seq;
         if self.store.needs_a_worker(run, self.now) {
@@ -123,7 +123,7 @@ impl World {
             .collect()
     }
 
-    /// Once more from nothing: the whole log of every run.
+    /// Checks the whole log of every run again from the start.
     fn check_whole_logs(&self) -> Checked {
         for stored in &self.store.runs {
             let folded: Control = match fold(&stored.log) {

@@ -18,19 +18,19 @@ use crate::world::cast::FINAL_WORD;
 use crate::world::live::{TOOL_NAMES, UNKNOWN_TOOL};
 use crate::world::{arguments, hooks};
 
-/// Ids that models give to calls: few, so that they come again.
+/// Ids that models give to calls. Few, so that they repeat.
 const CALL_IDS: [&str; 6] = ["a", "b", "c", "d", "", "a~2"];
 const CALLS_MAX: usize = 4;
 const USAGE_MAX: usize = 40;
 
-/// The place of a model call in its run.
+/// The position of a model call in its run.
 #[derive(Clone, Copy, Debug)]
 pub struct Turn {
     pub step: u32,
     pub attempt: u32,
 }
 
-/// What a model call comes back with.
+/// The result of a model call.
 pub fn draw_model(
     tape: &mut Tape,
     turn: Turn,
@@ -46,7 +46,7 @@ pub fn draw_model(
             _ => return answered(turn, "", Vec::new(), revision, used_ids, hooks::silent(), 1),
         }
     }
-    // Later steps ask for less, so that most runs come to an end by themselves.
+    // Later steps request fewer calls, so that most runs end by themselves.
     let asks = turn.step <= 1 || tape.chance(60);
     let calls: Vec<RequestedCall> =
         if asks { (0..=tape.pick(CALLS_MAX)).map(|_| draw_call(tape)).collect() } else { Vec::new() };
@@ -61,8 +61,8 @@ pub fn draw_model(
     answered(turn, text, calls, revision, used_ids, answers, usage)
 }
 
-/// Rarely a first answer asks for more calls than a run takes. Told from what is drawn anyway, so that a stored tape
-/// stays the world that it was.
+/// Rarely, a first answer requests more calls than a run allows. Derived from values that are drawn anyway, so that
+/// stored tapes still give the same worlds.
 fn crowded(calls: Vec<RequestedCall>, text: &str, usage: u64, step: u32) -> Vec<RequestedCall> {
     let rare = step == 1 && text.is_empty() && calls.len() == CALLS_MAX && usage == USAGE_MAX as u64;
     if !rare {
@@ -71,7 +71,7 @@ fn crowded(calls: Vec<RequestedCall>, text: &str, usage: u64, step: u32) -> Vec<
     calls.iter().cycle().take(CALLS_OPEN_MAX + CALLS_MAX).cloned().collect()
 }
 
-/// The plainest answer: words, no call.
+/// The simplest answer: text without calls.
 #[must_use]
 pub fn words(turn: Turn, revision: &Revision) -> Input {
     answered(turn, "that is all", Vec::new(), revision, &BTreeSet::new(), hooks::silent(), 1)
@@ -121,7 +121,7 @@ pub fn answered(
     })
 }
 
-/// The id was used, by itself or with a number behind it.
+/// Whether the id was used, alone or with a number after it.
 fn is_taken(used: &str, asked: &str) -> bool {
     used.strip_prefix(asked).is_some_and(|rest| rest.is_empty() || rest.starts_with('~'))
 }
@@ -153,7 +153,7 @@ pub fn draw_outcome(tape: &mut Tape, trouble: usize) -> Outcome {
     }
 }
 
-/// An answer that no log could give back: nested too deeply, or with more to remember than a call may.
+/// An answer that no log could reproduce: nested too deeply, or with more state than a call may store.
 fn draw_unkeepable(tape: &mut Tape) -> ToolAnswer {
     static DEEP: LazyLock<Arc<Value>> =
         LazyLock::new(|| Arc::new((0..=VALUE_DEPTH_MAX).fold(json!("ok"), |inner, _| json!([inner]))));
@@ -166,7 +166,7 @@ fn draw_unkeepable(tape: &mut Tape) -> ToolAnswer {
     ToolAnswer::Pending(SuspendRequest { resume_state, ..hooks::draw_request(tape) })
 }
 
-/// The same outcome; a question that it asks stays open for ever.
+/// The same outcome, but a question in it never expires.
 #[must_use]
 pub fn without_expiry(outcome: Outcome) -> Outcome {
     match outcome {

@@ -1,4 +1,4 @@
-//! The store: one transaction per append, an inbox per run, leases with a fence, and the checks after every commit.
+//! The store: one transaction per append, an inbox per run, leases with fencing, and the checks after every commit.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::play::coverage::Coverage;
 use crate::world::cast::Agent;
 use crate::world::{commit, thread_rows};
 
-/// Where a run stands in the store.
+/// A run's index in the store.
 pub type RunIndex = usize;
 pub type ThreadIndex = usize;
 
@@ -35,7 +35,7 @@ pub struct StoredRun {
     pub log: Vec<Event>,
     /// The control as the last append wrote it.
     pub control: Vec<u8>,
-    /// The fold of the log, kept apart from what workers hold.
+    /// The fold of the log, separate from the workers' copies.
     pub folded: Control,
     pub inbox: Vec<Row>,
     /// Raised with every accepted item and every commit.
@@ -63,7 +63,7 @@ pub struct ThreadRow {
     pub call_ids: BTreeSet<CallId>,
     pub transcript: Transcript,
     pub last_message: Option<MessageId>,
-    /// What was granted for every tool, and for single tools.
+    /// The grants for all tools and for single tools.
     pub grants: Vec<Grant>,
 }
 
@@ -75,22 +75,22 @@ pub struct Store {
     pub threads: Vec<ThreadRow>,
     pub by_id: BTreeMap<RunId, RunIndex>,
     pub last_ticket: Ticket,
-    /// Attempts that left for their tool.
+    /// Attempts that were sent to their tool.
     pub sent: BTreeSet<(RunIndex, CallId, u32)>,
-    /// Whether this world also writes and reads every event.
+    /// Whether this world also encodes and decodes every event.
     pub checks_storage: bool,
 }
 
-/// One thing that was said to a run, and what followed.
+/// One input to a run, and what followed from it.
 #[derive(Clone, Debug)]
 pub struct Said {
     pub input: Input,
     pub ticket: Option<Ticket>,
     pub events: Vec<Event>,
     pub rejected: Option<Rejection>,
-    /// How many of the rows that the commit consumes were heard by then.
+    /// How many of the rows that the commit consumes were processed by then.
     pub heard_count: usize,
-    /// An accepted interrupt waited behind it.
+    /// Whether an accepted interrupt waited after it.
     pub before_interrupt: bool,
 }
 
@@ -99,7 +99,7 @@ pub struct Said {
 pub struct Append {
     pub said: Vec<Said>,
     pub consumed: Vec<Ticket>,
-    /// Decisions that arrived at the worker itself: accepted and consumed in this commit.
+    /// Decisions sent directly to the worker: accepted and consumed in this commit.
     pub accepted: Vec<(Ticket, Decision)>,
     pub control: Vec<u8>,
 }
@@ -111,7 +111,7 @@ impl Append {
     }
 }
 
-/// How far a worker has seen its run.
+/// How much of its run a worker has seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
     pub seq: u64,
@@ -120,7 +120,7 @@ pub struct Seen {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// Another worker holds the run, or the log has gone on.
+    /// Another worker holds the run, or the log has grown.
     Fenced,
     /// Something was accepted that the worker has not seen.
     Behind,
@@ -150,7 +150,7 @@ impl Store {
         (0..self.runs.len()).filter(|run| !self.runs[*run].ledger.ended()).collect()
     }
 
-    /// Takes the lease. The rows that wait now must be heard before any attempt starts.
+    /// Takes the lease. The rows that are in the inbox now must be processed before any attempt starts.
     pub fn claim(&mut self, run: RunIndex) -> Checked<Run> {
         let stored = &mut self.runs[run];
         stored.epoch += 1;
@@ -161,7 +161,7 @@ impl Store {
             .iter()
             .filter(|row| match &row.item {
                 Item::Early { .. } => false,
-                // Heard later on purpose, as long as a call executes.
+                // With this policy it is deferred while a call executes.
                 Item::Decision(_) => !at_boundary,
                 Item::Interrupt { .. } | Item::ChildEnded(_) | Item::LateAnswer { .. } => true,
             })
@@ -170,7 +170,7 @@ impl Store {
         stored.load()
     }
 
-    /// A released run is found again by its inbox, its deadline or its place at the head of a thread.
+    /// A released run needs a worker again because of its inbox, its deadline or its place at the head of a thread.
     #[must_use]
     pub fn needs_a_worker(&self, run: RunIndex, now: Timestamp) -> bool {
         let stored = &self.runs[run];
@@ -196,7 +196,7 @@ impl Store {
         true
     }
 
-    /// The only commit. Refusals are the store's answer; a breach of an invariant ends the world.
+    /// The only way to commit. `Refused` is the store's regular answer; a breach of an invariant ends the world.
     pub fn append(
         &mut self,
         run: RunIndex,
@@ -248,7 +248,7 @@ impl Store {
         }
     }
 
-    /// A decision that was given early answers the approval that has opened for the very same arguments.
+    /// A decision given early answers the approval that has opened for exactly the same arguments.
     fn mark_early(&mut self, run: RunIndex) {
         let stored = &mut self.runs[run];
         for row in &stored.inbox {
@@ -265,7 +265,7 @@ impl Store {
         }
     }
 
-    /// Children and items for other runs, in the same commit.
+    /// Creates children and delivers items to other runs, in the same commit.
     fn deliver(
         &mut self,
         run: RunIndex,
@@ -334,8 +334,8 @@ impl StoredRun {
         }
     }
 
-    /// Nothing is accepted any more but an interrupt: one was accepted, or a denial that ends the run and that is still
-    /// unheard. Written down a second time.
+    /// Only an interrupt is still accepted: an interrupt was accepted, or a denial that ends the run and is still
+    /// unprocessed. Written independently of the machine.
     pub(crate) fn is_on_its_way_out(&self) -> bool {
         let ends = |item: &Item| {
             let (Item::Decision(decision) | Item::Early { decision, .. }) = item else { return false };
@@ -354,7 +354,7 @@ impl StoredRun {
         self.interrupt_accepted || denied
     }
 
-    /// What was accepted earlier under the id of this decision.
+    /// The decision that was accepted earlier under the same id.
     pub(crate) fn earlier(&self, decision: &Decision) -> Option<&Decision> {
         self.decisions.get(decision.id.as_ref()?)
     }
@@ -369,7 +369,7 @@ impl StoredRun {
         self.inbox.iter().map(|row| row.item.clone()).collect()
     }
 
-    /// What was heard and changed nothing answers nothing any more.
+    /// An item that was processed without effect no longer counts as an answer.
     pub(crate) fn forget_heard(&mut self, heard: Ticket) {
         for open in self.ledger.calls.iter_mut().filter_map(|call| call.open.as_mut()) {
             if open.answered_by == Some(heard) {
@@ -392,7 +392,7 @@ impl StoredRun {
     }
 }
 
-/// The item is put into the inbox.
+/// Whether the item is put into the inbox.
 #[must_use]
 pub const fn is_taken(verdict: &Verdict) -> bool {
     match verdict {
@@ -401,14 +401,14 @@ pub const fn is_taken(verdict: &Verdict) -> bool {
     }
 }
 
-/// The same words about the same thing, whenever and by whomever they were said.
+/// Whether both say the same about the same suspension, no matter when and by whom.
 #[must_use]
 pub fn same_content(one: &Decision, other: &Decision) -> bool {
     one.call == other.call && one.suspension == other.suspension && one.action == other.action
 }
 
 impl ThreadRow {
-    /// What an event adds to the thread; the model input must be valid at every point.
+    /// Adds an event to the thread. The model input must be valid at every point.
     pub(crate) fn hear(&mut self, event: &Event) -> Checked {
         if let Fact::MessageAdded(message) = &event.fact {
             match message {

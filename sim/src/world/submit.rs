@@ -1,4 +1,4 @@
-//! What comes from outside: one transaction that decides who wins, checked against the simulator's own judgement.
+//! Submissions from outside: one transaction that decides who wins, compared with the simulator's own verdict.
 
 use machine::Timestamp;
 use machine::decision::{Decision, DecisionAction};
@@ -12,17 +12,17 @@ use machine::suspension::SuspensionKind;
 use crate::judge::invariant::{Checked, Invariant, ensure};
 use crate::world::store::{RunIndex, Store, StoredRun, is_taken, same_content};
 
-/// What whoever wrote the decision knows about it.
+/// What the author of a decision knows about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     Good,
-    /// A plain yes, with arguments that cannot run: where the tool has changed, nobody looks at them.
+    /// A plain yes with arguments that cannot run. If the tool has changed, the arguments are not checked.
     BadEdit,
     Malformed,
 }
 
 impl Store {
-    /// The verdict alone. Nothing is written.
+    /// Only the verdict. Nothing is written.
     pub fn judge(&self, run: RunIndex, decision: &Decision, form: Form) -> Checked<Verdict> {
         let stored = &self.runs[run];
         let row = stored.ledger.suspension_row(&decision.call);
@@ -59,7 +59,8 @@ impl Store {
         Ok(verdict)
     }
 
-    /// A decision on a call that is not held yet: kept while the call is on its way, for these arguments only.
+    /// A decision on a call that is not held yet. It is kept while the call may still be held, for these arguments
+    /// only.
     pub fn submit_early(&mut self, run: RunIndex, decision: &Decision, digest: Digest) -> Checked<Verdict> {
         let stored = &self.runs[run];
         let item = Item::Early { decision: decision.clone(), digest };
@@ -105,7 +106,7 @@ impl Store {
         Ok(verdict)
     }
 
-    /// A run on its way out needs no second one.
+    /// A run that is already ending takes no second interrupt.
     pub fn submit_interrupt(&mut self, run: RunIndex, cause: InterruptCause) -> Checked {
         let stored = &self.runs[run];
         let item = Item::Interrupt { cause };

@@ -1,4 +1,4 @@
-//! What comes back from what a worker has under way: hooks, model calls, gates and tools.
+//! The results of a worker's tasks: hooks, model calls, gates and tools.
 
 use machine::input::{GateInput, Outcome};
 use machine::phase::{HookAnswers, Phase};
@@ -15,7 +15,7 @@ use crate::world::worker::{Ghost, Session};
 use crate::world::{arguments, hooks};
 
 impl World {
-    /// The task at this place comes back; what the machine is told, if anything.
+    /// Completes the task at this index. Returns the input for the machine, if there is one.
     pub(crate) fn complete(&mut self, session: &mut Session, place: usize) -> Option<Input> {
         match session.tasks[place].effect.clone() {
             Effect::RunPhase(phase) => {
@@ -47,7 +47,7 @@ impl World {
         }
     }
 
-    /// An answer may come twice, and an attempt that was given up may answer later.
+    /// An answer may come twice, and an abandoned attempt may answer later.
     fn haunt(&mut self, session: &mut Session, returned: &Input, ghost: Ghost) {
         let Input::ToolReturned { outcome, .. } = returned else { return };
         let unknown = match outcome {
@@ -93,7 +93,7 @@ impl World {
         Some(answer)
     }
 
-    /// All that the gate is told about a call.
+    /// Everything that the gate needs to know about a call.
     pub(crate) fn gated(&mut self, session: &Session, call: &machine::id::CallId) -> Option<GateInput> {
         let stored = &self.store.runs[session.run];
         let known = stored.ledger.call(call)?.clone();
@@ -140,8 +140,8 @@ impl World {
         if calm { script::without_expiry(outcome) } else { outcome }
     }
 
-    /// Draws content from the world's tape, or, where content must not depend on the order of things, from a tape
-    /// that belongs to the thing itself.
+    /// Draws content from the world's tape. If content must not depend on the order of events, it draws from a separate
+    /// tape for this key.
     pub(crate) fn with_script<T>(&mut self, key: &str, number: u64, draw: impl FnOnce(&mut Tape) -> T) -> T {
         match self.script_seed {
             Some(seed) => draw(&mut Tape::seeded(seed_for(seed, key, number))),
@@ -150,7 +150,7 @@ impl World {
     }
 }
 
-/// Somebody changed the stored arguments behind everybody's back.
+/// Simulates stored arguments that were tampered with.
 fn other_than(arguments: &Arguments) -> Arguments {
     let changed = arguments::valid(serde_json::json!({"amount": 1_000_000, "to": "xenia"}));
     if changed == *arguments { arguments::malformed() } else { changed }

@@ -1,4 +1,4 @@
-//! Threads in the store: admission of a message, children, promotion, and who may hold a thread.
+//! Threads in the store: admission of a message, children, promotion, and which run may hold a thread.
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ pub struct Posted {
     pub text: &'static str,
 }
 
-/// What became of a message.
+/// What happened to a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Met {
     LooseningRefused,
@@ -94,7 +94,7 @@ impl Store {
         Ok(Met::Admitted(admission))
     }
 
-    /// Every unended run of the thread hears it as an interrupt; they end, and the one that took their place is promoted.
+    /// Interrupts every unended run of the thread. After they end, the run that superseded them is promoted.
     fn supersede(&mut self, thread: ThreadIndex, by: RunIndex) -> Checked {
         let row = &self.threads[thread];
         let unended: Vec<RunIndex> = row.holder.iter().chain(&row.queue).copied().collect();
@@ -265,7 +265,7 @@ const fn is_refused(admission: &Admission) -> bool {
     }
 }
 
-/// In the parent's commit.
+/// Happens in the parent's commit.
 pub(crate) fn create_child(store: &mut Store, parent: RunIndex, spawn: &Spawn, clerk: &Agent) -> Checked {
     let thread = store.threads.len();
     store.threads.push(ThreadRow { id: Some(spawn.thread.clone()), ..ThreadRow::default() });
@@ -303,7 +303,7 @@ pub(crate) fn create_child(store: &mut Store, parent: RunIndex, spawn: &Spawn, c
     Ok(())
 }
 
-/// In the commit that ends a run: the first in line that is not interrupted, else the first, holds the thread.
+/// In the commit that ends a run, the first queued run that is not interrupted gets the thread, or else the first one.
 pub(crate) fn promote_next(store: &mut Store, ended: RunIndex) -> Checked {
     let thread = store.runs[ended].thread;
     store.threads[thread].queue.retain(|run| *run != ended);
@@ -324,7 +324,7 @@ pub(crate) fn promote_next(store: &mut Store, ended: RunIndex) -> Checked {
     Ok(())
 }
 
-/// At most one run of a thread is under way, and it is the one that holds it.
+/// At most one run of a thread is active, and it is the one that holds the thread.
 pub(crate) fn check(store: &Store, run: RunIndex) -> Checked {
     let stored = &store.runs[run];
     let holds = store.threads[stored.thread].holder == Some(run);

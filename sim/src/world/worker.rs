@@ -1,4 +1,4 @@
-//! A worker's hold on one run: its own copy, what it has under way, and what reached it but is not stored yet.
+//! A worker's session on one run: its own copy, its tasks, and the inputs that are not stored yet.
 
 use machine::id::CallId;
 use machine::phase::{HookAnswers, Phase};
@@ -14,37 +14,37 @@ pub struct Session {
     pub epoch: u64,
     pub copy: Run,
     pub expected_seq: u64,
-    /// Of the run when its inbox was last read.
+    /// The run's version when its inbox was last read.
     pub version: u64,
-    /// Everything that was accepted before the take-over has been heard.
+    /// Everything that was accepted before the takeover has been processed.
     pub drained: bool,
-    /// The lease is acquired, the inbox not yet drained.
+    /// The lease is acquired, but the inbox may not be drained yet.
     pub acquired: bool,
-    /// The last pass would have overtaken an accepted answer: the inbox is heard first.
+    /// The last pass would have overtaken an accepted answer, so the inbox is processed first.
     pub hurry: bool,
     pub overtaking_count: u32,
     pub tasks: Vec<Task>,
     pub heard: Vec<Heard>,
-    /// What tasks came back with in a pass whose append was refused.
+    /// The results of tasks in a pass whose append was refused.
     pub unstored: Vec<Input>,
-    /// Decisions that somebody brought to this very worker.
+    /// Decisions that were sent directly to this worker.
     pub direct: Vec<Written>,
-    /// Answers that come a second time, or after their attempt was given up.
+    /// Answers that arrive a second time, or after their attempt was abandoned.
     pub echoes: Vec<Input>,
-    /// This worker's clock is behind by so much.
+    /// How far this worker's clock is behind.
     pub skew_ms: u64,
 }
 
-/// Something under way.
+/// A task in flight.
 #[derive(Clone, Debug)]
 pub struct Task {
     pub effect: Effect,
-    /// Phases before the model call whose hooks had nothing to say.
+    /// Phases before the model call whose hooks answered with nothing.
     pub asked: Vec<Phase>,
     pub done: bool,
 }
 
-/// What the hooks of AfterToolExecute said about a call as it stood.
+/// What the `AfterToolExecute` hooks answered about a call with this status.
 #[derive(Clone, Debug)]
 pub struct Heard {
     pub call: CallId,
@@ -53,7 +53,7 @@ pub struct Heard {
     pub fresh: bool,
 }
 
-/// An attempt that nobody waits for any more and that may answer all the same.
+/// An attempt that no worker waits for any more, but that may still answer.
 #[derive(Clone, Debug)]
 pub struct Ghost {
     pub run: RunIndex,
@@ -90,7 +90,7 @@ impl Session {
         Timestamp(now.0.saturating_sub(self.skew_ms))
     }
 
-    /// The places of tasks that can come back now.
+    /// The indices of tasks that can complete now.
     #[must_use]
     pub fn completable(&self, now: Timestamp) -> Vec<usize> {
         self.tasks
@@ -101,7 +101,7 @@ impl Session {
             .collect()
     }
 
-    /// When the next pause before an attempt is over, or the next deadline comes.
+    /// When the next pause before an attempt ends, or the next deadline comes.
     #[must_use]
     pub fn next_moment(&self, now: Timestamp) -> Option<Timestamp> {
         self.tasks

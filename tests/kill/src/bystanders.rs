@@ -1,18 +1,18 @@
-//! The processes that nobody kills: the ledger, and the till whose visits it writes down.
+//! The processes that are never killed: the ledger, and the till whose visits it records.
 
 use std::ffi::OsStr;
 use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// They end with whoever holds this.
+/// The two processes. They exit when this is dropped.
 #[derive(Debug)]
 pub struct Bystanders {
     _till: Bystander,
     _ledger: Bystander,
-    /// Where the ledger is told of acts.
+    /// The ledger's socket.
     pub ledger: PathBuf,
-    /// The port at which the till is.
+    /// The till's port.
     pub till: u16,
 }
 
@@ -41,7 +41,7 @@ impl Bystanders {
     }
 }
 
-/// With its first line.
+/// Starts the process, and returns it with its first line of output.
 fn start(program: &Path, kind: &str, argument: &OsStr) -> io::Result<(Bystander, String)> {
     let mut start = Command::new(program);
     start.arg(kind).arg(argument);

@@ -1,6 +1,6 @@
-//! Numbers that look drawn and can be drawn again: the same seed gives the same ones.
+//! Reproducible random numbers: the same seed gives the same sequence.
 
-/// SplitMix64: small, and good enough to choose instants.
+/// SplitMix64: small, and good enough to choose moments.
 #[derive(Clone, Debug)]
 pub struct Chance(u64);
 
@@ -17,7 +17,7 @@ impl Chance {
         mixed ^ (mixed >> 31)
     }
 
-    /// Less than `bound`; zero where there is nothing to choose from.
+    /// Less than `bound`. Zero if `bound` is zero.
     pub const fn below(&mut self, bound: u64) -> u64 {
         if bound == 0 { 0 } else { self.number() % bound }
     }

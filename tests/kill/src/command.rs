@@ -1,4 +1,4 @@
-//! What is typed: `kill matrix`, and what the matrix types itself.
+//! The command line: `kill matrix`, and the commands with which the matrix starts its own processes.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! What is left when no process lives: read from the file and from the ledger, by nobody who took part.
+//! The evidence: what is left when no process is alive, read from the store and the ledger by the parent.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -25,66 +25,66 @@ pub struct Evidence {
     pub acts: Vec<Act>,
     /// Every suspension that people saw or may see, as the store shows it.
     pub suspensions: BTreeMap<SuspensionId, Option<SuspensionView>>,
-    /// What the list of approvals has.
+    /// The suspensions in the list of approvals.
     pub listed: Vec<SuspensionId>,
-    /// Decisions that people gave, and whether the store remembers each.
+    /// The decisions that people gave, and whether the store remembers each.
     pub remembered: BTreeMap<DecisionId, bool>,
     pub threads: BTreeMap<ThreadId, ThreadState>,
     pub revisions: BTreeMap<Digest, Arc<Revision>>,
-    /// What the processes told their operator.
+    /// What the processes logged for their operator.
     pub complaints: Vec<Complaint>,
-    /// What a node with neighbours leaves behind beside that.
+    /// The additional evidence of nodes that share a store.
     pub company: Option<Company>,
 }
 
-/// What a process told its operator, in one line.
+/// A log line of a process, for its operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Complaint {
     pub process: u32,
     pub words: String,
 }
 
-/// What is known of nodes that share a store.
+/// What is known about nodes that share a store.
 #[derive(Clone, Debug, Default)]
 pub struct Company {
-    /// The server of all of them, or the way there, failed.
+    /// Whether their server, or the connection to it, failed.
     pub was_cut_off: bool,
-    /// Nothing befell them, and their leases are long.
+    /// Whether nothing happened to them, so that their leases are long.
     pub is_undisturbed: bool,
     /// When the first of them was killed or paused, if one was.
     pub first_loss: Option<Timestamp>,
     pub pauses: Vec<Pause>,
-    /// What was stored, as far as whoever stored it lived to say so.
+    /// What was stored, as far as the storing node lived to report it.
     pub stored: Vec<Stored>,
 }
 
-/// An append that was taken.
+/// An append that was accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stored {
     pub process: u32,
     pub holding: Holding,
-    /// The last event of it.
+    /// The sequence number of its last event.
     pub seq: u64,
-    /// Others had claimed the run by a later epoch before it was asked for.
+    /// The later epoch under which others had claimed the run before this append was requested.
     pub outrun_by: Option<u64>,
 }
 
-/// A run as it is held once.
+/// One claim of a run.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Holding {
     pub run: RunId,
     pub epoch: u64,
 }
 
-/// A process that was paused for longer than its lease, and went on.
+/// A process that was paused for longer than its lease, and resumed.
 #[derive(Clone, Debug)]
 pub struct Pause {
     pub process: u32,
-    /// It had stored that it would send, and had not sent.
+    /// It had stored its intent to send, and had not sent.
     pub before_sending: bool,
-    /// Acts that were written before it went on.
+    /// The number of acts written before it resumed.
     pub acts_before: usize,
-    /// What others had found lost by then.
+    /// The attempts that others had found lost by then.
     pub lost: BTreeSet<Attempt>,
 }
 
@@ -102,13 +102,13 @@ pub struct RunEvidence {
     pub log: Vec<Arc<Event>>,
 }
 
-/// Where a world keeps what it leaves beside its store.
+/// The files that a world leaves next to its store.
 #[derive(Clone, Debug)]
 pub struct Traces {
     folder: PathBuf,
 }
 
-/// Before the number of the process.
+/// The prefix of the file name, followed by the number of the process.
 const COMPLAINTS: &str = "complaints-";
 
 impl Traces {
@@ -155,7 +155,7 @@ pub fn read_file(file: &Path, traces: &Traces, people: &People, now: Timestamp) 
     tokio::runtime::Builder::new_current_thread().build()?.block_on(read(&store, traces, people))
 }
 
-/// What is stored, as the store shows it to anybody.
+/// The stored data, as the store shows it to any reader.
 pub async fn read(store: &impl Store, traces: &Traces, people: &People) -> Result<Evidence, Failure> {
     let tenant = Tenant::default();
     let page = Page { cursor: None, limit: Page::LIMIT_MAX };
@@ -209,7 +209,7 @@ async fn all_runs(store: &impl Store) -> Result<Vec<RunView>, Failure> {
     }
 }
 
-/// The attempts that somebody has found lost by now.
+/// The attempts that have been recorded as lost so far.
 pub async fn lost_attempts(store: &impl Store) -> Result<BTreeSet<Attempt>, Failure> {
     let mut lost_attempts = BTreeSet::new();
     for view in all_runs(store).await? {

@@ -1,4 +1,5 @@
-//! What really happened: a process of its own that writes down every act, synced, before whoever acted is told.
+//! The record of what really happened: a separate process that writes and syncs every act before it confirms the act to
+//! the tool.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -15,7 +16,7 @@ use crate::till::Visit;
 /// One act of a tool, or one visit at the till.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Act {
-    /// The process whose tool it was.
+    /// The process whose tool acted.
     pub process: u32,
     pub run: RunId,
     pub call: CallId,
@@ -24,28 +25,28 @@ pub struct Act {
     pub attempt: u32,
     pub key: String,
     pub arguments: Value,
-    /// What the till made of it, if it was there.
+    /// What the till did, if the act was a visit there.
     pub visit: Option<Visit>,
 }
 
-/// What reaches the ledger. It opens one letter after the other, in the order in which they were sent.
+/// A request to the ledger. It handles one request at a time, in the order in which they were sent.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Letter {
-    /// With the file of its world.
+    /// Writes an act to the file of its world.
     Write { file: PathBuf, act: Act },
-    /// Everything that was sent before is written.
+    /// Confirms that everything sent before is written.
     Answer,
 }
 
 const DONE: &[u8] = b"done\n";
 
-/// Tells the ledger, and waits until it has written.
+/// Sends an act to the ledger, and waits until it is written.
 pub fn tell(socket: &Path, file: &Path, act: Act) -> io::Result<()> {
     send(socket, &Letter::Write { file: file.to_owned(), act })
 }
 
-/// Waits for what a process that is dead by now had sent.
+/// Waits until the ledger has written what a dead process had sent.
 pub fn catch_up(socket: &Path) -> io::Result<()> {
     send(socket, &Letter::Answer)
 }
@@ -60,13 +61,13 @@ fn send(socket: &Path, letter: &Letter) -> io::Result<()> {
     if answer == DONE { Ok(()) } else { Err(io::Error::other("the ledger did not write")) }
 }
 
-/// Where the acts of a world are written.
+/// The file with a world's acts.
 #[must_use]
 pub fn in_folder(folder: &Path) -> PathBuf {
     folder.join("acts")
 }
 
-/// The acts of one world, in the order in which they were written. A line that is being written is none yet.
+/// The acts of one world, in the order in which they were written. An incomplete last line is ignored.
 pub fn read(file: &Path) -> io::Result<Vec<Act>> {
     let text = match std::fs::read_to_string(file) {
         Ok(text) => text,
@@ -77,7 +78,7 @@ pub fn read(file: &Path) -> io::Result<Vec<Act>> {
     whole.lines().map(|line| serde_json::from_str(line).map_err(io::Error::from)).collect()
 }
 
-/// The process: says when it listens, and ends with whoever started it.
+/// The ledger's process. It prints a line when it listens, and exits when its parent does.
 pub fn keep(socket: &Path) -> io::Result<()> {
     let listener = UnixListener::bind(socket)?;
     println!("listening");
@@ -93,7 +94,7 @@ pub fn keep(socket: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// A tool that was killed while it spoke has done nothing; one that was killed before it heard the answer has acted.
+/// A tool killed while it sends has not acted; one killed before it receives the confirmation has.
 fn open_letter(mut stream: UnixStream) -> io::Result<()> {
     let mut line = String::new();
     BufReader::new(&stream).read_line(&mut line)?;
@@ -110,7 +111,7 @@ fn open_letter(mut stream: UnixStream) -> io::Result<()> {
         }
         Letter::Answer => {}
     }
-    // Whoever acted may be gone by now; that it acted is written.
+    // The tool may be dead by now, but its act is written.
     let _ = stream.write_all(DONE);
     Ok(())
 }

@@ -1,15 +1,15 @@
-//! The kill matrix: a process that drives runs is killed from outside, at every boundary and at any instant, started
-//! again, and driven to the end by people who repeat themselves; then what is stored is judged.
+//! The kill matrix. A process that drives runs is killed from outside, at every boundary and at random moments, and
+//! started again. The people of the test resend what they are not sure of until every run has ended. Then the stored
+//! data is judged.
 //!
-//! Four kinds of processes take part. The [`node`] has the engine, its store, and tools that act. The
-//! [`ledger`] writes down every act before the tool that acted knows of it. The [`till`] charges whoever asks over HTTP,
-//! once for each key, and is slow, cut off and unclear at times. The parent ([`matrix`]) speaks for the people of a
-//! [story](stories), kills the node, and compares what is stored with what was acknowledged and with what the ledger
-//! says really happened ([`judge`]).
+//! Four kinds of processes take part. The [`node`] has the engine, its store, and tools that act. The [`ledger`]
+//! records every act before the acting tool is told. The [`till`] charges over HTTP, once for each key; its answers are
+//! sometimes slow, lost or unclear. The parent ([`matrix`]) plays the people of a [story](stories), kills the node, and
+//! compares the stored data with what was acknowledged and with what the ledger says really happened ([`judge`]).
 //!
-//! A [cluster] is the same with three nodes on one PostgreSQL server: what people say goes to any of them, and beside
-//! kills a node stands still past its lease and goes on, the server crashes or is replaced by its standby, and the
-//! network breaks connections off.
+//! A [cluster] is the same with three nodes on one PostgreSQL server. Each command goes to a random node. Besides
+//! kills, a node pauses for longer than its lease and resumes, the server crashes or is replaced by its standby, and
+//! the network cuts connections.
 
 pub mod bystanders;
 pub mod chance;

@@ -1,4 +1,4 @@
-//! One process from its start to its end: spoken to, listened to, and killed.
+//! Drives one process from its start until it ends or is killed.
 
 use std::io;
 use std::path::Path;
@@ -14,18 +14,18 @@ use crate::people::People;
 use crate::process::{Heard, Process, Said};
 use crate::wire::{Command, Crossing, Line, Wish, Word};
 
-/// No world needs so long; one that does is stuck.
+/// No world needs this long; one that does is stuck.
 const STUCK_AFTER: Duration = Duration::from_secs(60);
-/// A run that waits leaves memory within this time, or is killed there.
+/// A waiting run leaves memory within this time. If it does not, the process is killed with the run still in memory.
 const REST_WITHIN: Duration = Duration::from_millis(50);
-/// What a tool has answered is stored long before this, whatever its siblings do.
+/// A tool's answer is stored well within this time, whatever its sibling calls do.
 const STORED_WITHIN: Duration = Duration::from_secs(10);
 
-/// When the process is killed, unless everything is over before.
+/// When the process is killed, unless everything is over earlier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     Spared,
-    /// At the boundary that it comes to as this one.
+    /// At its nth boundary.
     AtCrossing(u64),
     AfterTime(Duration),
 }
@@ -33,10 +33,10 @@ pub enum Fate {
 /// How a process ended, and what it was doing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
-    /// Everything was over.
+    /// The story was complete.
     Over,
     Killed(Where),
-    /// It did what it must never do.
+    /// It violated a rule.
     Wrong(Violation),
 }
 
@@ -44,7 +44,7 @@ pub enum End {
 pub enum Where {
     At(Crossing),
     AnyInstant,
-    /// Nothing was executing and nobody waited for an answer.
+    /// Nothing was executing and no answer was outstanding.
     AtRest,
 }
 
@@ -55,7 +55,7 @@ pub struct Life {
     process: Process,
     lines: Receiver<Heard>,
     began: Instant,
-    /// The answers that tools gave, and when.
+    /// The answers that tools gave, each with its time.
     answers: Vec<(Instant, Attempt)>,
 }
 
@@ -67,8 +67,8 @@ impl Life {
         Ok(Self { process, lines, began, answers: Vec::new() })
     }
 
-    /// Speaks and listens until the process is killed or everything is over. None while it lives, and nothing goes on
-    /// before time passes or another process looks.
+    /// Exchanges lines with the process until it is killed or the story is over. Returns `None` if the process is
+    /// alive but nothing can happen until time passes or another process claims the run.
     pub fn drive(&mut self, people: &mut People, fate: Fate) -> Option<End> {
         let kill_at = match fate {
             Fate::AfterTime(after) => Some(self.began + after),
@@ -81,7 +81,7 @@ impl Life {
             let wait_until = [kill_at, late_at, rest_at].into_iter().flatten().fold(stuck_at, Instant::min);
             let line = match self.lines.recv_timeout(wait_until.saturating_duration_since(Instant::now())) {
                 Ok(Heard { said: Said::Line(line), .. }) => line,
-                // It was cut off in the middle of a line by nobody but itself.
+                // A broken line before any kill is the process's own fault.
                 Ok(Heard { said: Said::Nonsense(error), .. }) => {
                     return Some(wrong(Rule::NobodyComplains, format!("the process says: {error}")));
                 }
@@ -116,7 +116,7 @@ impl Life {
         }
     }
 
-    /// An attempt that has answered, and is shown as running all the same.
+    /// The oldest attempt that has answered but is still shown as running.
     fn oldest_unstored(&self, people: &People) -> Option<(Instant, &Attempt)> {
         let shown = people.shown.as_ref()?;
         let runs = |(call, attempt): &Attempt| {
@@ -142,7 +142,7 @@ impl Life {
         }
     }
 
-    /// How many boundaries it has crossed. Whoever does not know it would leave them all out.
+    /// How many boundaries the process has crossed. It is an error not to know: all of them would go untested.
     pub fn count_crossings(&mut self) -> io::Result<u64> {
         self.process.say(&Command { number: 0, wish: Wish::CountCrossings });
         while let Ok(Heard { said: Said::Line(line), .. }) = self.lines.recv_timeout(STUCK_AFTER) {
@@ -169,7 +169,7 @@ impl Life {
         }
     }
 
-    /// What it managed to say before it died counts.
+    /// Kills the process. Lines that it wrote before it died still count.
     pub fn kill(&mut self, people: &mut People, place: Where) -> End {
         if let Err(error) = self.process.kill() {
             return wrong(Rule::NobodyComplains, format!("the process cannot be killed: {error}"));

@@ -1,4 +1,4 @@
-//! The program of the kill matrix: the parent, and all kinds of processes that it starts.
+//! The program of the kill matrix: the parent, and every kind of process that it starts.
 
 use std::process::ExitCode;
 

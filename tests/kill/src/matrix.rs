@@ -1,4 +1,4 @@
-//! The parent: plays world after world with two hands, and stops at the first that goes wrong.
+//! The parent: plays worlds on two threads, and stops at the first that fails.
 
 use std::io;
 use std::path::PathBuf;
@@ -14,51 +14,52 @@ use crate::scratch::Scratch;
 use crate::stories::{self, Story};
 use crate::world::{Place, Played, play};
 
-/// Worlds that are played at once.
+/// The number of worlds played at once.
 const HANDS: usize = 2;
-/// How many times the kills that were asked for a matrix may take to see everything once.
+/// A matrix may need up to this many times the requested kills to see everything once.
 const PATIENCE: u64 = 8;
 const TELL_EVERY: Duration = Duration::from_secs(10);
 
-/// What is asked for.
+/// The requested matrix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Order {
-    /// At least so many, after every boundary has had its kill; more, if a whole matrix has not seen everything.
+    /// The minimum number of kills, after every boundary has had one. A whole matrix continues if it has not seen
+    /// everything.
     pub kills: u64,
     pub seed: u64,
-    /// Only these, if any is named.
+    /// Only these stories, if any are named.
     pub stories: Vec<String>,
     /// Only this world.
     pub only: Option<String>,
-    /// The folders of the worlds stay.
+    /// Whether to keep the worlds' folders.
     pub keep: bool,
 }
 
 impl Order {
-    /// Until there were enough kills, and until everything was seen: what is rare depends on how fast the machine is.
-    /// What was not seen after many times as many is not there.
+    /// Whether to continue: until there were enough kills and everything was seen, because rare situations depend on
+    /// the machine's speed. What was not seen after `PATIENCE` times as many kills is reported as missing.
     pub(crate) fn wants_more(&self, kills: u64, missing: impl FnOnce() -> Vec<String>) -> bool {
         kills < self.kills || (self.is_whole() && kills < PATIENCE * self.kills && !missing().is_empty())
     }
 
-    /// Every story takes part.
+    /// Whether every story takes part.
     pub(crate) const fn is_whole(&self) -> bool {
         self.only.is_none() && self.stories.is_empty()
     }
 }
 
-/// What came of it.
+/// The result of a matrix.
 #[derive(Debug)]
 pub struct Outcome {
     pub summary: Summary,
     pub wrong: Option<Played>,
-    /// The world that was played last, if it went well.
+    /// The last world played, if it passed.
     pub last: Option<Played>,
-    /// What a whole matrix must see and this one did not. Nothing is asked of a part of one.
+    /// What a whole matrix must cover and this one did not. Empty for a partial matrix.
     pub missing: Vec<String>,
 }
 
-/// Plays what is asked for. `program` is this very program.
+/// Plays the requested worlds. `program` is this very program.
 pub fn run(program: PathBuf, order: &Order) -> Result<Outcome, Failure> {
     let scratch = Scratch::new(order.keep)?;
     let bystanders = Bystanders::start(&program, scratch.path())?;
@@ -77,7 +78,7 @@ pub fn run(program: PathBuf, order: &Order) -> Result<Outcome, Failure> {
     Ok(game.result())
 }
 
-/// The stories that are asked for.
+/// The requested stories.
 pub(crate) fn chosen(order: &Order) -> Result<Vec<Arc<Story>>, String> {
     let mut chosen: Vec<Arc<Story>> = stories::all().into_iter().map(Arc::new).collect();
     for name in &order.stories {
@@ -97,12 +98,12 @@ struct Game<'a> {
     table: Mutex<Table>,
 }
 
-/// What both hands look at.
+/// The state that both threads share.
 struct Table {
     chance: Chance,
     extents: Vec<(Arc<Story>, Extent)>,
     ahead: Vec<Case>,
-    /// Any worlds follow, until there were enough kills.
+    /// Whether random worlds follow until there were enough kills.
     more: bool,
     summary: Summary,
     wrong: Option<Played>,
@@ -132,7 +133,7 @@ impl<'a> Game<'a> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Plays every story without a kill: it must go right, and shows its boundaries.
+    /// Plays every story without a kill. It must pass, and it shows where its boundaries are.
     fn measure(&self) -> io::Result<()> {
         let seed = self.order.seed;
         let quiet = |story: &Arc<Story>| Case { story: story.clone(), aim: Aim::Nobody, seed };
@@ -217,7 +218,7 @@ impl<'a> Game<'a> {
     }
 }
 
-/// Plays, prints, and says whether all is well.
+/// Plays the worlds, prints the result and returns whether it passed.
 pub fn tell(program: PathBuf, order: &Order) -> Result<bool, Failure> {
     let began = Instant::now();
     let result = run(program, order)?;

@@ -1,5 +1,5 @@
-//! The people of a story: what they have said, what they were told, and what they say next. They outlive every
-//! process, and after each loss they say again what they are not sure of.
+//! The people of a story: what they sent, the answers they got, and what they send next. They outlive every process.
+//! After each loss they resend everything whose outcome they do not know.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -22,30 +22,30 @@ pub struct People {
     pub decisions: BTreeMap<SuspensionId, Decided>,
     pub interrupts: BTreeMap<RunId, Vec<Word>>,
     pub late_answers: BTreeMap<SuspensionId, Vec<Word>>,
-    /// Answers to approvals without ids.
+    /// The answers to approvals that were sent without suspension ids.
     pub unnamed: BTreeMap<CallId, Vec<Word>>,
-    /// Calls in doubt at which an approval without ids was sent again, and its answer.
+    /// Suspensions in doubt during which an approval without ids was resent, and its answer.
     pub resent: BTreeMap<SuspensionId, Word>,
-    /// Every suspension that was ever shown.
+    /// Every suspension ever shown.
     pub seen: BTreeMap<SuspensionId, Seen>,
-    /// Every call that was ever shown as settled, as it was then.
+    /// Every call ever shown as settled, as first shown.
     pub settled: BTreeMap<CallId, ShownCall>,
-    /// The till's books, where they can look into them.
+    /// The till's ledger, if these people may read it.
     books: Option<PathBuf>,
-    /// What is wrong already.
+    /// Violations found so far.
     pub objections: Vec<Violation>,
     pub shown: Option<Shown>,
-    /// How much the newest had of all that was ever shown.
+    /// The event count of the newest state shown so far.
     shown_count: u64,
-    /// Messages that an earlier process had accepted.
+    /// Messages that an earlier process accepted.
     owed: BTreeSet<MessageId>,
-    /// Messages that were refused, to be said again when something has changed.
+    /// Messages that were refused. They are resent when something has changed.
     refused: BTreeSet<usize>,
     last_number: u64,
     waits_for: BTreeMap<u64, Subject>,
-    /// Said to the process that lives now.
+    /// What was sent to the current process.
     said: BTreeSet<Subject>,
-    /// What somebody could not say whether it was stored.
+    /// Subjects for which the store failed, so that it is unknown whether they are stored.
     troubled: BTreeSet<Subject>,
 }
 
@@ -59,9 +59,9 @@ pub struct Posted {
 pub struct Decided {
     pub given: Given,
     pub kind: SuspensionKind,
-    /// In the order in which they came; there may be fewer than were waited for.
+    /// The answers in order of arrival. There may be fewer than requests.
     pub words: Vec<Word>,
-    /// How often it was said.
+    /// How often the decision was sent.
     pub said_count: u32,
 }
 
@@ -78,7 +78,7 @@ enum Subject {
     Interrupt(RunId),
     Tell(CallId, u32),
     LateAnswer(SuspensionId),
-    /// And the suspension that holds the call then.
+    /// The call, and the suspension that holds it at that time.
     Unnamed(CallId, Option<SuspensionId>),
 }
 
@@ -140,13 +140,13 @@ impl People {
         }
     }
 
-    /// They can look into these books.
+    /// Lets these people read the till's ledger.
     #[must_use]
     pub fn reading(self, books: PathBuf) -> Self {
         Self { books: Some(books), ..self }
     }
 
-    /// Another process: whatever the last one did not answer is unknown.
+    /// A new process started: whatever the last one did not answer is unknown.
     pub fn begin_again(&mut self) {
         let accepted = self.messages.iter().filter(|posted| posted.accepted());
         self.owed = accepted.map(|posted| posted.id.clone()).collect();
@@ -156,8 +156,8 @@ impl People {
         self.shown = None;
     }
 
-    /// Somebody who was spoken to is gone, or was away for long: what was said to nobody else is unknown, and everything
-    /// is said again.
+    /// A node was killed or paused for long: the outcome of its unanswered commands is unknown, and everything is
+    /// resent.
     pub fn lose(&mut self, unanswered: impl IntoIterator<Item = u64>) {
         for number in unanswered {
             self.waits_for.remove(&number);
@@ -166,19 +166,20 @@ impl People {
         self.said.retain(|subject| waits.contains(subject));
     }
 
-    /// Whoever was told of trouble says it again.
+    /// Resends what a node answered with a store failure.
     pub fn take_heart(&mut self) {
         for subject in std::mem::take(&mut self.troubled) {
             self.said.remove(&subject);
         }
     }
 
-    /// Time passes, and what was shown is not so any more.
+    /// Time passes, so the last shown state is out of date.
     pub fn look_again(&mut self) {
         self.shown = None;
     }
 
-    /// Looks at what one of many nodes shows, unless another has shown what is newer: one that died may have been slower.
+    /// Takes over the state that one of several nodes shows, unless a newer one was shown already: a dead node may
+    /// have been behind.
     pub fn see_newer(&mut self, shown: Shown) {
         if self.shown_count <= shown.event_count() {
             self.shown_count = shown.event_count();
@@ -186,7 +187,7 @@ impl People {
         }
     }
 
-    /// Looks at what the process shows.
+    /// Takes over the state that the process shows.
     pub fn see(&mut self, shown: Shown) {
         for index in std::mem::take(&mut self.refused) {
             self.said.remove(&Subject::Message(index));
@@ -220,7 +221,7 @@ impl People {
         self.shown = Some(shown);
     }
 
-    /// Hears an answer.
+    /// Processes the answer to a command.
     pub fn hear(&mut self, number: u64, word: Word) {
         let Some(subject) = self.waits_for.remove(&number) else { return };
         if let Word::Trouble { .. } = word {
@@ -262,7 +263,7 @@ impl People {
         }
     }
 
-    /// What is to be said now.
+    /// The commands to send now.
     pub fn speak(&mut self) -> Vec<Command> {
         let Some(shown) = self.shown.clone() else { return Vec::new() };
         let mut commands = Vec::new();
@@ -293,7 +294,7 @@ impl People {
         }
     }
 
-    /// Everybody who decided says so again to a process that may not know it.
+    /// Resends every decision to a process that may not know it.
     fn repeat(&mut self, commands: &mut Vec<Command>) {
         let decisions: Vec<SuspensionId> = self.decisions.keys().cloned().collect();
         for id in decisions {
@@ -301,8 +302,8 @@ impl People {
         }
     }
 
-    /// Said when the call is held, and again to every process and at every doubt, as a client does that never saw the
-    /// answer.
+    /// Sends the approval while the call is held, and again to every process and at every doubt, as a client does
+    /// that never received the answer.
     fn approve_unnamed(&mut self, shown: &Shown, commands: &mut Vec<Command>) {
         if !self.story.unnamed {
             return;
@@ -381,7 +382,7 @@ impl People {
 
     fn answer_late(&mut self, run: &ShownRun, open: &Pending, commands: &mut Vec<Command>) {
         let told = self.late_answers.get(&open.suspension_id);
-        // What was accepted is not said again: if it were lost, nothing would go on.
+        // Not resent once accepted: if the engine loses it, the run gets stuck and the test fails.
         if told.is_some_and(|words| words.iter().any(is_accepted)) {
             return;
         }
@@ -418,7 +419,7 @@ impl People {
         }
     }
 
-    /// Once to every process. True if it is said.
+    /// Sends once per process. Returns whether it sent.
     fn say(&mut self, subject: Subject, wish: Wish, commands: &mut Vec<Command>) -> bool {
         if !self.said.insert(subject.clone()) {
             return false;
@@ -449,7 +450,7 @@ impl People {
         }
     }
 
-    /// Nobody waits for anything, and everything that began has ended.
+    /// No answer is outstanding, and everything that started has ended.
     #[must_use]
     pub fn is_over(&self) -> bool {
         let Some(shown) = &self.shown else { return false };
@@ -462,13 +463,13 @@ impl People {
             && !self.decisions.keys().any(unsaid)
     }
 
-    /// Nothing goes on before time passes, or before somebody claims the run anew.
+    /// Nothing happens until time passes or a node claims the run again.
     #[must_use]
     pub fn waits_for_an_outage(&self) -> bool {
         self.waits_for_an_expiry() || self.waits_for_a_late_answer()
     }
 
-    /// Nothing goes on before time passes.
+    /// Nothing happens until time passes.
     #[must_use]
     pub fn waits_for_an_expiry(&self) -> bool {
         let Some(shown) = &self.shown else { return false };
@@ -490,7 +491,7 @@ impl People {
         self.waits_for.is_empty() && shown.runs.iter().all(|run| run.ended || run.waiting)
     }
 
-    /// What they still wait for, in words.
+    /// The answers these people still wait for, as text.
     #[must_use]
     pub fn open_wishes(&self) -> String {
         format!("{:?}", self.waits_for)

@@ -1,4 +1,4 @@
-//! Which world is played next: every boundary of every story, and as many instants as there is time for.
+//! Chooses the next world to play: every boundary of every story, then random moments for as long as time permits.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,12 +8,12 @@ use crate::chance::Chance;
 use crate::life::Fate;
 use crate::stories::Story;
 
-/// Where the first kill of a world falls.
+/// When the first kill of a world happens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Aim {
-    /// Nobody is killed. It shows how many boundaries there are, and how long a process lives.
+    /// No process is killed. This shows how many boundaries there are, and how long a process lives.
     Nobody,
-    /// At a boundary of the process that is the so-manieth of its world, both counted from 1.
+    /// At a boundary of the world's nth process. Both count from 1.
     Boundary {
         process: usize,
         crossing: u64,
@@ -39,7 +39,7 @@ impl fmt::Display for Case {
     }
 }
 
-/// Reads what [`Case`] writes.
+/// Parses what [`Case`] displays.
 pub fn parse(text: &str, stories: &[Arc<Story>], seed: u64) -> Result<Case, String> {
     let (name, aim) = text.split_once(':').ok_or_else(|| format!("{text} is not STORY:PROCESS/CROSSING"))?;
     let story = stories.iter().find(|story| story.name == name);
@@ -57,21 +57,21 @@ pub fn parse(text: &str, stories: &[Arc<Story>], seed: u64) -> Result<Case, Stri
     Ok(Case { story, aim, seed })
 }
 
-/// What a world without a kill has shown of its story.
+/// What a world without a kill has shown about its story.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Extent {
-    /// Of each process in turn.
+    /// The number of crossings of each process in turn.
     pub crossings: Vec<u64>,
     pub lasts: Duration,
 }
 
-/// Further kills strike soon after a start: the way back is where they hurt.
+/// Further kills happen soon after a start, because recovery is the most fragile phase.
 const RECOVERY_CROSSINGS: u64 = 12;
 const KILLED_AGAIN_PERCENT: u64 = 40;
-/// Processes of one world that may be killed.
+/// How many processes of one world may be killed.
 pub const KILLS_MAX: usize = 4;
 
-/// What becomes of the process that is the so-manieth of its world.
+/// The fate of the world's nth process.
 pub fn fate(case: &Case, extent: &Extent, process: usize, chance: &mut Chance) -> Fate {
     let lasts = u64::try_from(extent.lasts.as_micros()).unwrap_or(u64::MAX);
     let instant = |chance: &mut Chance| Fate::AfterTime(Duration::from_micros(chance.below(lasts)));
@@ -92,7 +92,7 @@ pub fn fate(case: &Case, extent: &Extent, process: usize, chance: &mut Chance) -
     }
 }
 
-/// Every boundary of every story, in no particular order.
+/// Every boundary of every story, in random order.
 #[must_use]
 pub fn boundaries(stories: &[(Arc<Story>, Extent)], chance: &mut Chance) -> Vec<Case> {
     let mut cases = Vec::new();
@@ -108,7 +108,7 @@ pub fn boundaries(stories: &[(Arc<Story>, Extent)], chance: &mut Chance) -> Vec<
     cases
 }
 
-/// Any world, killed at one of its boundaries or at any instant.
+/// A random world, killed at one of its boundaries or at a random moment.
 pub fn any(stories: &[(Arc<Story>, Extent)], chance: &mut Chance) -> Option<Case> {
     let (story, extent) = pick(stories, chance)?;
     let mut aim = Aim::Instant;

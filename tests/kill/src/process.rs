@@ -1,4 +1,4 @@
-//! A process that was started and is listened to: what it says, and by which process of its world.
+//! A started process and the lines it prints, each with the number of the process in its world.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write};
@@ -9,7 +9,7 @@ use std::sync::mpsc::Sender;
 use crate::node::Node;
 use crate::wire::{Command, Line};
 
-/// What comes from a process, with its number.
+/// A line from a process, with the process's number.
 #[derive(Debug)]
 pub struct Heard {
     pub process: u32,
@@ -19,9 +19,9 @@ pub struct Heard {
 #[derive(Debug)]
 pub enum Said {
     Line(Line),
-    /// Not a line that a process says.
+    /// Not a line of the protocol.
     Nonsense(io::Error),
-    /// It says nothing any more.
+    /// The process closed its output.
     Nothing,
 }
 
@@ -37,7 +37,7 @@ impl Drop for Process {
 }
 
 impl Process {
-    /// Starts the program as a node that tells `listener` all that it says, down to its last word.
+    /// Starts the program as a node. Everything that it prints goes to `listener`, up to its last line.
     pub fn start(
         program: &Path,
         node: &Node,
@@ -66,16 +66,16 @@ impl Process {
     }
 
     pub fn say(&mut self, command: &Command) {
-        // A process that cannot hear any more is about to be found dead.
+        // A failed write means that the process is dead, which its closed output will show.
         let _ = serde_json::to_string(command).map(|text| writeln!(self.stdin, "{text}"));
     }
 
-    /// It is gone when this comes back; what it said before is still to be heard.
+    /// Kills the process and waits until it is gone. What it printed before can still be received.
     pub fn kill(&mut self) -> io::Result<()> {
         self.child.kill().and_then(|()| self.child.wait().map(drop))
     }
 
-    /// Stops it where it stands, with all its threads, until it is told to go on.
+    /// Stops the process with all its threads (SIGSTOP) until `Process::go_on`.
     pub fn pause(&self) -> io::Result<()> {
         self.signal("-STOP")
     }
@@ -90,7 +90,7 @@ impl Process {
         if shell.status()?.success() { Ok(()) } else { Err(io::Error::other("the signal was not sent")) }
     }
 
-    /// How it ended, if it did so by itself.
+    /// How the process ended, if it ended by itself.
     pub fn wait(&mut self) -> String {
         format!("{:?}", self.child.wait())
     }

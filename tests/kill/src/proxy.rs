@@ -1,4 +1,4 @@
-//! A network between nodes and their server that breaks a connection off after any byte.
+//! A proxy between nodes and their server that cuts connections after an arbitrary byte.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::chance::Chance;
 
-/// A connection breaks off within so many bytes: a few commits.
+/// A connection is cut within this many bytes, which is a few commits.
 const BYTES_MAX: u64 = 12_000;
-/// After so many the network is well again, so that everything can end.
+/// After this many cuts the network works again, so that every run can end.
 const CUTS_MAX: u64 = 8;
 
 pub struct Proxy {
@@ -17,7 +17,7 @@ pub struct Proxy {
     wire: Arc<Wire>,
 }
 
-/// What all connections share.
+/// The state that all connections share.
 struct Wire {
     chance: Mutex<Chance>,
     cuts: AtomicBool,
@@ -25,7 +25,7 @@ struct Wire {
     ended: AtomicBool,
 }
 
-/// A connection, seen from both sides.
+/// A connection with both its ends.
 struct Connection {
     client: TcpStream,
     server: TcpStream,
@@ -51,7 +51,7 @@ impl Proxy {
                 if shared.ended.load(Ordering::Relaxed) {
                     return;
                 }
-                // Whoever does not get through tries again.
+                // A client that cannot connect retries.
                 let _ = client.and_then(|client| carry(client, server_port, shared.clone()));
             }
         });
@@ -76,7 +76,7 @@ impl Proxy {
 impl Drop for Proxy {
     fn drop(&mut self) {
         self.wire.ended.store(true, Ordering::Relaxed);
-        // Whoever waits for a client gets one, and sees that it is over.
+        // Unblocks the accept loop, which then sees that the proxy is closed.
         let _ = TcpStream::connect(("127.0.0.1", self.port));
     }
 }
@@ -104,7 +104,7 @@ impl Connection {
         let mut buffer = [0; 16_384];
         loop {
             match from.read(&mut buffer) {
-                // Whoever has said everything may still listen.
+                // One side finished sending; it may still receive.
                 Ok(0) => {
                     let _ = to.shutdown(Shutdown::Write);
                     return;
@@ -123,7 +123,7 @@ impl Connection {
         let _ = self.server.shutdown(Shutdown::Both);
     }
 
-    /// How many of these bytes arrive before the connection breaks off.
+    /// How many of these bytes arrive before the connection is cut.
     fn passes(&self, count: usize) -> usize {
         let wire = &self.wire;
         if !wire.cuts.load(Ordering::Relaxed) || wire.cut_count.load(Ordering::Relaxed) >= CUTS_MAX {
@@ -146,7 +146,7 @@ impl Connection {
 mod tests {
     use super::*;
 
-    /// What a client that says a lot hears back from a server that repeats it.
+    /// How much a client that sends a lot receives back from an echo server.
     fn echoed(proxy: &Proxy) -> usize {
         let mut stream = TcpStream::connect(("127.0.0.1", proxy.port())).expect("the proxy listens");
         let mut sender = stream.try_clone().expect("a second end");

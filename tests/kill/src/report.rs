@@ -1,4 +1,4 @@
-//! What people read: how far it is, what came of it, and everything about a world that went wrong.
+//! Human-readable output: progress, results, and everything about a world that failed.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -11,7 +11,7 @@ use crate::tally::{Sight, Tally};
 use crate::wire::{Crossing, Passage, Side};
 use crate::world::Played;
 
-/// The sum over all worlds.
+/// The totals over all worlds.
 #[derive(Debug, Default)]
 pub struct Summary {
     pub worlds: u64,
@@ -32,7 +32,7 @@ impl Summary {
         self.tally.add(&played.tally);
     }
 
-    /// What a whole matrix must have seen and this one has not.
+    /// What a whole matrix must have covered and this one has not.
     #[must_use]
     pub fn missing(&self) -> Vec<String> {
         let mut missing: Vec<String> = Vec::new();
@@ -80,7 +80,7 @@ pub(crate) fn words(place: Where) -> String {
     }
 }
 
-/// Everything about a world that went wrong, and how to play it again.
+/// Everything about a world that failed, and how to replay it.
 #[must_use]
 pub fn wrong(played: &Played) -> String {
     let Case { seed, .. } = played.case;
@@ -94,13 +94,13 @@ pub fn wrong(played: &Played) -> String {
     text
 }
 
-/// Where processes were killed, in one line.
+/// The places where processes were killed, in one line.
 pub(crate) fn kills(places: &[Where]) -> String {
     let kills: Vec<String> = places.iter().map(|place| words(*place)).collect();
     format!("killed: {}\n", if kills.is_empty() { "nobody".into() } else { kills.join(", ") })
 }
 
-/// What people said, what was done, and what is stored.
+/// What people sent, what the tools did, and what is stored.
 pub(crate) fn account(people: &People, evidence: Option<&Evidence>) -> String {
     let mut text = String::from("what people said and were told\n");
     for posted in &people.messages {

@@ -1,4 +1,4 @@
-//! A folder for one run of the matrix, gone when it is over.
+//! A folder for one run of the matrix, deleted when the run is over.
 
 use std::io;
 use std::path::{Path, PathBuf};

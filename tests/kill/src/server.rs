@@ -1,4 +1,4 @@
-//! A PostgreSQL server for one run of the matrix: fresh, on a free port, gone with the process that started it.
+//! A PostgreSQL server for one run of the matrix: new, on a free port, and stopped with the process that started it.
 
 use std::fs::{self, File};
 use std::io;
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 
-/// Three nodes in each of many worlds, and whoever looks at what they left.
+/// Enough for three nodes in each of many worlds, and for the readers of the stored results.
 const CONNECTIONS_MAX: u32 = 600;
 
 pub struct Server {
@@ -17,13 +17,13 @@ pub struct Server {
     folder: PathBuf,
     account: Option<Account>,
     port: u16,
-    /// One thing at a time is done to it.
+    /// Serializes the operations on the server.
     order: Mutex<()>,
-    /// Waits until nobody holds the other end of its input any more, and then stops the server.
+    /// Waits until its stdin is closed, which happens when this process ends, and then stops the server.
     watch: Child,
 }
 
-/// PostgreSQL refuses to run as root.
+/// The account to run as: PostgreSQL refuses to run as root.
 #[derive(Clone, Copy)]
 struct Account {
     user: u32,
@@ -38,7 +38,7 @@ impl Drop for Server {
 }
 
 impl Server {
-    /// A new one, whose files are in this folder.
+    /// Starts a new server with its files in this folder.
     pub fn start(folder: &Path) -> io::Result<Self> {
         let server = Self::prepare(folder)?;
         let mut initdb = server.program("initdb");
@@ -49,7 +49,7 @@ impl Server {
         Ok(server)
     }
 
-    /// One that follows this server, and has all that this one has acknowledged from here on.
+    /// Starts a standby that follows this server. From then on it has every commit that this server acknowledges.
     pub fn start_standby(&self, folder: &Path) -> io::Result<Self> {
         let standby = Self::prepare(folder)?;
         let mut copy = standby.program("pg_basebackup");
@@ -82,19 +82,19 @@ impl Server {
             self.port,
             self.folder.display()
         );
-        // What comes last counts.
+        // In this file the last setting wins.
         let file = self.data().join("postgresql.conf");
         let before = fs::read_to_string(&file)?;
         fs::write(file, before + &settings)
     }
 
-    /// Where processes of this machine find it.
+    /// The address for processes on this machine.
     #[must_use]
     pub fn address(&self) -> String {
         format!("host={} port={} user=holdpoint dbname=postgres", self.folder.display(), self.port)
     }
 
-    /// Where whichever of the two takes writes is found.
+    /// An address that leads to whichever of the two servers accepts writes.
     #[must_use]
     pub fn address_with(&self, other: &Self) -> String {
         let (one, two) = (self.folder.display(), other.folder.display());
@@ -102,35 +102,35 @@ impl Server {
         format!("host={one},{two} port={},{} {whoever}", self.port, other.port)
     }
 
-    /// The same server behind another port.
+    /// The same server at another port.
     #[must_use]
     pub fn address_by_port(port: u16) -> String {
         format!("host=127.0.0.1 port={port} user=holdpoint dbname=postgres")
     }
 
-    /// Where a network leads.
+    /// The TCP port that a proxy connects to.
     #[must_use]
     pub const fn port(&self) -> u16 {
         self.port
     }
 
-    /// Every process of it dies at once; it comes back with what it had acknowledged.
+    /// Kills every server process at once and restarts the server with everything it had acknowledged.
     pub fn crash(&self) -> io::Result<()> {
         self.control(&["restart", "-m", "immediate"])
     }
 
-    /// It dies and does not come back.
+    /// Kills the server permanently.
     pub fn die(&self) -> io::Result<()> {
         self.control(&["stop", "-m", "immediate"])
     }
 
-    /// Takes writes from here on.
+    /// Promotes this standby, so that it accepts writes.
     pub fn promote(&self) -> io::Result<()> {
         self.control(&["promote"])
     }
 
-    /// The tables of a schema, if there are any, hold nothing any more, and nobody works there. Tables that are made anew
-    /// for each world make every later one slower: PostgreSQL looks them all up in the same catalogue.
+    /// Disconnects the schema's clients and empties its tables, if there are any. Creating new tables for each world
+    /// would slow down every later one: PostgreSQL looks them all up in the same catalogue.
     pub fn clear(&self, schema: &str) -> io::Result<()> {
         let _one_at_a_time = self.order.lock();
         let sql = include_str!("clear.sql").replace("SCHEMA", schema);
@@ -154,7 +154,8 @@ impl Server {
         as_account(Command::new(self.programs.join(name)), &self.folder, self.account)
     }
 
-    /// What it says goes to a file: a server that goes on in the background would keep a pipe open for ever.
+    /// Runs a command with its output in a file: a server that stays in the background would keep a pipe open
+    /// forever.
     fn run(&self, command: &mut Command) -> io::Result<()> {
         let path = self.folder.join("said");
         let said = File::create(&path)?;
@@ -175,7 +176,7 @@ fn as_account(mut command: Command, folder: &Path, account: Option<Account>) -> 
     command
 }
 
-/// The folder with PostgreSQL's programs; they are installed if that is possible.
+/// The folder with PostgreSQL's programs. Installs them if possible.
 fn programs() -> io::Result<PathBuf> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.ci/postgres");
     let found = Command::new(&script).stderr(Stdio::inherit()).output()?;
@@ -185,7 +186,7 @@ fn programs() -> io::Result<PathBuf> {
     Err(io::Error::other(format!("{} found no PostgreSQL", script.display())))
 }
 
-/// Another account than root, if we are root.
+/// A non-root account, if this process is root.
 fn account() -> io::Result<Option<Account>> {
     if fs::metadata("/proc/self")?.uid() != 0 {
         return Ok(None);
@@ -205,7 +206,7 @@ fn watch(programs: &Path, folder: &Path, account: Option<Account>) -> io::Result
     let mut shell = as_account(Command::new("sh"), Path::new("/"), account);
     shell.args(["-c", last_words]).arg(programs).arg(folder);
     shell.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
-    // What interrupts the matrix must not end whoever cleans up behind it.
+    // A signal that interrupts the matrix must not end the process that cleans up after it.
     shell.process_group(0);
     shell.spawn()
 }

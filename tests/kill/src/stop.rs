@@ -1,4 +1,4 @@
-//! The boundary at which a process stands still, as it is typed.
+//! The boundary at which a process halts, as a command-line argument.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,9 +7,9 @@ use crate::wire::{Crossing, Passage, Side};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// The boundary that it comes to as this one.
+    /// Its nth boundary of any kind.
     At(u64),
-    /// The boundary of this kind that it comes to as the nth, counted from 1.
+    /// Its nth boundary of this kind, counted from 1.
     Nth { crossing: Crossing, nth: u64 },
 }
 

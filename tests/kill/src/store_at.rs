@@ -1,4 +1,4 @@
-//! Where the store of a node is: in a file of its own, or in a schema that it shares with its neighbours.
+//! Where a node's store is: in its own file, or in a schema that it shares with other nodes.
 
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
@@ -8,14 +8,14 @@ use std::time::Duration;
 use machine::Timestamp;
 use stores::postgres::PostgresSettings;
 
-/// Says what time it is, in place of the store.
+/// The current time, replacing the store's own clock.
 pub type Time = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
-/// How long a node that is not heard of keeps what it holds, where some are struck.
+/// How long a silent node keeps its runs, in worlds with trouble.
 pub const LEASE: Duration = Duration::from_secs(1);
-/// The same, where nobody is.
+/// The same, in worlds without trouble.
 pub const LONG_LEASE: Duration = Duration::from_secs(30);
-/// Of a lease, each renewal takes less than this part.
+/// A renewal takes less than a lease divided by this.
 const RENEWALS: u32 = 3;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,11 +32,11 @@ pub struct Schema {
     pub address: String,
 }
 
-/// Before a schema, its lease in milliseconds and its address.
+/// The prefix of a schema, followed by its lease in milliseconds and its address.
 const SHARED: &str = "postgres";
 
 impl StoreAt {
-    /// As it is typed.
+    /// The store as a command-line argument.
     #[must_use]
     pub fn word(&self) -> OsString {
         match self {
@@ -52,7 +52,7 @@ impl StoreAt {
         word.to_str().and_then(schema).map_or_else(|| Self::File(word.into()), Self::Schema)
     }
 
-    /// Other nodes are there too.
+    /// Whether other nodes use the store too.
     #[must_use]
     pub const fn is_shared(&self) -> bool {
         match self {
@@ -69,7 +69,7 @@ fn schema(text: &str) -> Option<Schema> {
     Some(Schema { name: name.into(), lease, address: address.into() })
 }
 
-/// Short waits: a world has many losses, and each costs a lease or two.
+/// Short waits, because a world has many losses and each costs a lease or two.
 #[must_use]
 pub fn settings(schema: &Schema, process: u32, clock: Option<Time>) -> PostgresSettings {
     PostgresSettings {

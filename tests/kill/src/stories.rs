@@ -1,4 +1,4 @@
-//! What happens in each world, if nobody is killed: who says what when. The calls of a story have ids of their own.
+//! The stories: what happens in each world if no process is killed, and when. Call ids are unique within a story.
 
 use std::time::Duration;
 
@@ -12,20 +12,20 @@ use serde_json::{Value, json};
 use crate::till::{MANNER, Manner};
 use crate::wire::Reply;
 
-/// The agent of every story, and the tool that hands work on to it.
+/// The agent of every story. It is also the name of the tool that delegates work to that agent.
 pub const AGENT: &str = "clerk";
-/// Whoever posts, decides and interrupts.
+/// The person who posts messages, decides and interrupts.
 pub const PERSON: &str = "ana";
-/// Where all messages of a story are posted.
+/// The thread to which all messages of a story are posted.
 const THREAD: &str = "thread-1";
-/// The argument of a call whose tool hangs between its act and its answer until it is told.
+/// The argument of a call whose tool hangs between its act and its answer until a `Story::tell` releases it.
 pub const HANGS: &str = "hangs";
-/// Of approvals that expire; an outage lasts longer.
+/// The time to live of approvals that expire. An outage lasts longer.
 pub const EXPIRES_IN: Duration = Duration::from_secs(60);
 const OUTAGE: Duration = Duration::from_secs(3_600);
 
 pub mod tools {
-    //! The tools of the clerk.
+    //! The clerk's tools.
     pub const LOOK: &str = "look";
     pub const FILE: &str = "file";
     pub const TRANSFER: &str = "transfer";
@@ -34,15 +34,15 @@ pub mod tools {
     pub const SURVEY: &str = "survey";
     pub const ERRAND: &str = "errand";
     pub const SCREEN: &str = "screen";
-    /// Over HTTP, at the till.
+    /// Sent over HTTP to the till.
     pub const CHARGE: &str = "charge";
-    /// Those that write, and wait for an approval before they do.
+    /// Tools that write and wait for approval first.
     pub const HELD: [&str; 5] = [TRANSFER, TRANSFER_SOON, TRANSFER_OR_END, SURVEY, CHARGE];
-    /// Those whose result comes from somebody outside.
+    /// Tools whose result is submitted from outside.
     pub const ELSEWHERE: [&str; 2] = [ERRAND, SCREEN];
 }
 
-/// A message as the model understands it: the calls that it shall ask for.
+/// A message as the model reads it: the calls that the model must request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Script {
     pub calls: Vec<Asked>,
@@ -55,16 +55,16 @@ pub struct Asked {
     pub arguments: Value,
 }
 
-/// When somebody does something.
+/// When a person does something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
     AtOnce,
-    /// The call waits for its approval, or has.
+    /// The call is waiting for its approval, or has waited for it.
     Held(&'static str),
-    /// The call is at work, or nobody knows whether it still is.
+    /// The call is running, or it is unknown whether it still is.
     UnderWay(&'static str),
     Settled(&'static str),
-    /// The decision on the call is accepted.
+    /// The decision on the call has been accepted.
     Decided(&'static str),
 }
 
@@ -80,25 +80,25 @@ pub struct Said {
 pub struct Story {
     pub name: &'static str,
     pub messages: Vec<Said>,
-    /// To an approval, a question, or whoever performs a call elsewhere; none leaves it to its expiry.
+    /// The reply to an approval, a question or a call that is performed outside. With `None` the approval expires.
     pub reply: Option<Reply>,
-    /// Whether approvals are given without ids, and sent again as long as the run has not ended.
+    /// Whether approvals are sent without suspension ids, and sent again until the run has ended.
     pub unnamed: bool,
-    /// To a call in doubt.
+    /// The reply to a call in doubt.
     pub doubt: Doubt,
-    /// Of the first run.
+    /// When the first run is interrupted.
     pub interrupt: Option<When>,
-    /// The tool that hangs, and when it may come back.
+    /// The tool that hangs, and when it may return.
     pub tell: Option<(&'static str, When)>,
-    /// How much time passes while no process is there.
+    /// How much time passes while no process is running.
     pub outage: Duration,
-    /// How the run of the first message ends; those of the others end by themselves.
+    /// How the first message's run ends. The runs of later messages end naturally.
     pub end: Ending,
-    /// How the runs below it end.
+    /// How the child runs end.
     pub child_end: Ending,
 }
 
-/// How a run ends, whoever is killed.
+/// How a run ends, no matter which process is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
     Natural,
@@ -110,7 +110,7 @@ pub enum Ending {
 }
 
 impl Ending {
-    /// None: no story ends so.
+    /// Returns `None` for a termination that no story has.
     #[must_use]
     pub const fn of(how: &Termination) -> Option<Self> {
         match how {
@@ -139,14 +139,14 @@ pub enum Doubt {
     Retry,
     Happened,
     GiveUp,
-    /// The attempt answers after all.
+    /// The lost attempt answers late.
     LateAnswer,
-    /// Whoever is asked looks into the till's books: what was charged has happened, the rest is tried again.
+    /// The approver checks the till's ledger: what was charged has happened, the rest is retried.
     Checked,
 }
 
 impl Story {
-    /// How the run of a message ends, counted from 1; that of no message is below another.
+    /// How a message's run ends; messages count from 1. `None` is a child run, which has no message.
     #[must_use]
     pub const fn ending_of(&self, message: Option<usize>) -> Ending {
         match message {
@@ -156,13 +156,13 @@ impl Story {
         }
     }
 
-    /// Somebody, or the clock, may say no to what is held.
+    /// Whether a person or an expiry may deny a held call.
     #[must_use]
     pub fn may_deny(&self) -> bool {
         matches!(self.reply, Some(Reply::Reject | Reply::RejectAndEnd)) || !self.outage.is_zero()
     }
 
-    /// What the person says to this; none: nothing.
+    /// The person's reply to this suspension, or `None` for no reply.
     #[must_use]
     pub fn reply_to(&self, open: &Pending) -> Option<Reply> {
         match open.kind {
@@ -204,7 +204,7 @@ fn said(calls: Vec<Asked>) -> Said {
     Said { thread: THREAD.into(), when: When::AtOnce, script: Script { calls }, policy }
 }
 
-/// One message, and a person who approves what it leads to and retries what is in doubt.
+/// A story with one message and a person who approves every held call and retries every call in doubt.
 fn told(name: &'static str, calls: Vec<Asked>) -> Story {
     Story {
         name,
@@ -232,7 +232,7 @@ fn then(mut story: Story, when: When, busy: OnBusy, waiting: WhileWaiting, calls
     story
 }
 
-/// So many runs at once, each on a thread of its own, and each with a write that is held.
+/// This many runs at once, each on its own thread and each with a write that waits for approval.
 #[must_use]
 pub fn crowd(runs: u64) -> Story {
     let message = |number: u64| {

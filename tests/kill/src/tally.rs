@@ -1,4 +1,4 @@
-//! What the worlds with a kill have shown. A matrix that never sees a thing proves nothing about it.
+//! What the worlds with a kill have covered. A matrix that never sees a situation proves nothing about it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -39,11 +39,11 @@ pub enum Sight {
     QueuedAndPromoted,
     /// A decision whose answer was lost turned out to be stored.
     LostAnswerFound,
-    /// A decision whose answer was lost was not stored, and was accepted when it was said again.
+    /// A decision whose answer was lost was not stored, and was accepted when it was resent.
     LostDecisionAccepted,
     AcceptedRepeated,
     ResentInDoubt,
-    /// A process was killed while an accepted decision lay in the inbox.
+    /// A process was killed while an accepted decision was in the inbox.
     UnheardInTheInbox,
     KilledAgain,
     KilledBeforeTheAnswer,

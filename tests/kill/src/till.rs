@@ -1,5 +1,5 @@
-//! A service that charges, in a process of its own: one charge per key, and the same answer to whoever asks again with
-//! it. Whether the first who asks hears an answer is another matter.
+//! A payment service (the till) in its own process. It charges once per idempotency key and gives every repeat with
+//! that key the same answer. The first request with a key may get no answer at all: see `Manner`.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -15,32 +15,32 @@ use serde_json::{Value, json};
 
 use crate::ledger::{self, Act};
 
-/// The argument that says in which manner the till answers the first who asks.
+/// The argument that selects how the till answers the first request.
 pub const MANNER: &str = "manner";
-/// How long the caller waits; then nobody knows whether it was charged.
+/// The caller's timeout. After it, the caller cannot know whether the charge happened.
 pub const PATIENCE: Duration = Duration::from_millis(500);
-/// Well within that.
+/// Well within `PATIENCE`.
 const SLOW: Duration = Duration::from_millis(60);
-/// Well beyond it.
+/// Well beyond `PATIENCE`.
 const TOO_SLOW: Duration = Duration::from_secs(60);
 
-/// How the till answers.
+/// How the till answers the first request with a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Manner {
     Prompt,
     Slow,
-    /// It charges, and whoever asked has given up when it could answer.
+    /// It charges, but the caller times out before it answers.
     TooSlow,
-    /// It charges, and something between the two says 502.
+    /// It charges, and a gateway in between answers 502.
     BadGateway,
-    /// It charges, and closes the connection.
+    /// It charges, and closes the connection without answering.
     HangsUp,
-    /// It closes the connection and has done nothing.
+    /// It closes the connection without charging.
     HangsUpBefore,
-    /// It charges, and says that somebody will answer later.
+    /// It charges, and answers that the result will follow later.
     Accepts,
-    /// It charges nothing, and says so.
+    /// It does not charge, and says so.
     Refuses,
 }
 
@@ -56,24 +56,24 @@ impl Manner {
     }
 }
 
-/// What an act was at the till.
+/// What an act did at the till.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Visit {
     pub manner: Manner,
-    /// Money was moved. False for whoever asks again.
+    /// Whether money was moved. False for a repeat of the same key.
     pub charged: bool,
 }
 
-/// Who asks, as the bearer token of a node says it.
+/// The caller, as encoded in a node's bearer token.
 #[derive(Debug)]
 pub struct Caller {
     pub process: u32,
-    /// Of its world.
+    /// The folder of the caller's world.
     pub folder: PathBuf,
 }
 
 impl Caller {
-    /// As a header can carry it.
+    /// The caller as a header value.
     #[must_use]
     pub fn word(&self) -> String {
         format!("{} {}", self.process, self.folder.display())
@@ -84,18 +84,18 @@ impl Caller {
         Some(Self { process: process.parse().ok()?, folder: folder.into() })
     }
 
-    /// Where a node hears that somebody has been at the till, and lets it answer.
+    /// The socket on which the till notifies a node of a visit. The till answers once the node closes the connection.
     #[must_use]
     pub fn gate(&self) -> PathBuf {
         self.folder.join(format!("gate-{}", self.process))
     }
 }
 
-/// What a node hears at its gate: the call, and the number of the attempt.
+/// What the till sends to a node's gate: the call and the attempt number.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Visited(pub CallId, pub u32);
 
-/// The process: says where it listens, and ends with whoever started it.
+/// The till's process. It prints its port, and exits when its parent does.
 pub fn keep(ledger: &Path) -> io::Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     println!("listening {}", listener.local_addr()?.port());
@@ -106,7 +106,7 @@ pub fn keep(ledger: &Path) -> io::Result<()> {
     let till = Arc::new(Till { ledger: ledger.to_owned(), one_at_a_time: Mutex::default() });
     for stream in listener.incoming() {
         let (stream, till) = (stream?, till.clone());
-        // Whoever is killed while it speaks has asked for nothing.
+        // A node killed while it sends has requested nothing, so the error is ignored.
         std::thread::spawn(move || till.serve(&stream));
     }
     Ok(())
@@ -117,7 +117,7 @@ struct Till {
     one_at_a_time: Mutex<()>,
 }
 
-/// What one POST says.
+/// One parsed POST request.
 struct Request {
     key: String,
     caller: Caller,
@@ -146,7 +146,7 @@ impl Till {
         Ok(())
     }
 
-    /// Written down before anybody hears of it.
+    /// Writes the charge to the ledger before the caller or its gate learns of it.
     fn charge(&self, Request { key, caller, asked }: &Request) -> io::Result<Visit> {
         let _alone = self.one_at_a_time.lock().unwrap_or_else(PoisonError::into_inner);
         let file = ledger::in_folder(&caller.folder);
@@ -186,7 +186,7 @@ fn manner_of(arguments: &Value) -> io::Result<Manner> {
     serde_json::from_value(manner).map_err(io::Error::from)
 }
 
-/// Waits until whoever asked lets it answer. Where nobody is left, there is nobody to wait for.
+/// Waits until the caller's gate lets the till answer. If the caller is gone, it does not wait.
 fn tell_at_the_gate(Request { caller, asked, .. }: &Request) {
     let visited = Visited(asked.call_id.clone(), asked.attempt);
     let told = UnixStream::connect(caller.gate()).and_then(|mut stream| {
@@ -197,7 +197,7 @@ fn tell_at_the_gate(Request { caller, asked, .. }: &Request) {
     drop(told);
 }
 
-/// False where the connection is over.
+/// Returns false if the connection is over.
 fn answer(
     mut stream: &TcpStream,
     reader: &mut BufReader<&TcpStream>,
@@ -225,7 +225,7 @@ fn answer(
     Ok(true)
 }
 
-/// Waits for whoever asked to lose its patience, and no longer than this.
+/// Waits up to `time` for the caller to hang up. Returns whether it did.
 fn hangs_up_within(
     time: Duration,
     stream: &TcpStream,
@@ -241,7 +241,7 @@ fn hangs_up_within(
     Ok(hung_up)
 }
 
-/// None where the connection is over between two requests.
+/// Returns `None` if the connection ends between two requests.
 fn read(reader: &mut BufReader<&TcpStream>) -> io::Result<Option<Request>> {
     let (mut length, mut key, mut caller) = (None, None, None);
     let mut line = String::new();

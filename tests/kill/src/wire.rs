@@ -1,4 +1,4 @@
-//! What the parent says to the process that it will kill, and what it hears from it: one JSON value per line.
+//! The protocol between the parent and the process that it will kill: one JSON value per line in each direction.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use machine::status::CallStatus;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// Something that the parent wants, under a number that its answer has too.
+/// A request from the parent. Its answer has the same number.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Command {
     pub number: u64,
@@ -21,7 +21,7 @@ pub struct Command {
 pub enum Wish {
     Post(Post),
     Decide(Given),
-    /// Yes to a call, by nothing but its id, and said again whenever the answer may have been lost.
+    /// Approves a call by nothing but its id. Sent again whenever the answer may have been lost.
     ApproveUnnamed {
         run: RunId,
         call: CallId,
@@ -29,24 +29,24 @@ pub enum Wish {
     Interrupt {
         run: RunId,
     },
-    /// A tool that hangs after its act may come back.
+    /// A tool that hangs after its act may return.
     Tell {
         call: CallId,
     },
-    /// An attempt of an earlier process has answered after all.
+    /// An attempt of an earlier process answers late.
     LateAnswer {
         run: RunId,
         step: u32,
         call: CallId,
         attempt: u32,
     },
-    /// How many boundaries were crossed since the start.
+    /// Asks how many boundaries were crossed since the start.
     CountCrossings,
-    /// Whoever stands at a boundary goes on, and nobody stops any more.
+    /// Everything halted at a boundary continues, and nothing halts any more.
     GoOn,
-    /// Whoever is about to store something of a run stands still before it does.
+    /// The next task that is about to store something of a run halts before it does.
     StandBeforeStoring,
-    /// The runs are shown again.
+    /// Asks for the runs again.
     Show,
 }
 
@@ -58,7 +58,7 @@ pub struct Post {
     pub policy: PolicyRequest,
 }
 
-/// A decision as a person gave it, and gives it again.
+/// A decision as a person gave it. It is resent unchanged.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Given {
     pub id: DecisionId,
@@ -72,7 +72,7 @@ pub struct Given {
 #[serde(rename_all = "snake_case")]
 pub enum Reply {
     Approve,
-    /// Yes, with other arguments.
+    /// Approved with other arguments.
     Edit(Value),
     Reject,
     RejectAndEnd,
@@ -81,11 +81,11 @@ pub enum Reply {
     GiveUp,
 }
 
-/// What the process says.
+/// A line that the process prints.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Line {
-    /// Something that is stored has changed.
+    /// The store has changed.
     Shown(Shown),
     Told {
         number: u64,
@@ -96,20 +96,20 @@ pub enum Line {
         call: CallId,
         attempt: u32,
     },
-    /// The process stands at this boundary and goes no further.
+    /// The process has halted at this boundary.
     Stopped(Crossing),
-    /// Of a store that is shared: the run is held here from now on.
+    /// Shared store only: this node has claimed the run.
     Claimed {
         run: RunId,
         epoch: u64,
     },
-    /// Of a store that is shared: an append up to this event was taken.
+    /// Shared store only: an append up to this event was stored.
     Stored {
         run: RunId,
         epoch: u64,
         seq: u64,
     },
-    /// Of a store that is shared: an append was not taken.
+    /// Shared store only: an append was refused.
     NotStored {
         run: RunId,
         epoch: u64,
@@ -122,9 +122,9 @@ pub enum Word {
     Posted {
         run: RunId,
     },
-    /// The decision, the interrupt or the late answer is stored.
+    /// The decision, the interrupt or the late answer has been stored.
     Accepted,
-    /// It was stored before.
+    /// It had been stored before.
     AlreadyApplied,
     Done,
     Crossings {
@@ -133,18 +133,18 @@ pub enum Word {
     Refused {
         why: String,
     },
-    /// The store is in trouble. It may be stored or not.
+    /// The store failed. The change may or may not be stored.
     Trouble {
         why: String,
     },
 }
 
-/// The runs as the store shows them at one moment.
+/// The runs in the store at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Shown {
     /// Oldest first.
     pub runs: Vec<ShownRun>,
-    /// Runs that are in memory.
+    /// The number of runs in memory.
     pub held_count: usize,
 }
 
@@ -152,7 +152,7 @@ pub struct Shown {
 pub struct ShownRun {
     pub run: RunId,
     pub message: Option<MessageId>,
-    /// Of its last event.
+    /// The last event's sequence number.
     pub seq: u64,
     pub ended: bool,
     pub waiting: bool,
@@ -170,7 +170,7 @@ pub struct ShownCall {
 }
 
 impl Shown {
-    /// Grows with every commit: what has less is older.
+    /// Grows with every commit: the state with the smaller number is older.
     #[must_use]
     pub fn event_count(&self) -> u64 {
         self.runs.iter().map(|run| run.seq).sum()
@@ -185,7 +185,7 @@ impl Shown {
     }
 }
 
-/// One side of something that changes the world. Numbered by the process in the order in which it comes to them.
+/// One side of an operation with an effect. The process numbers its crossings in the order in which they happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Crossing {
     pub side: Side,
@@ -206,11 +206,11 @@ pub enum Passage {
     Create,
     Claim,
     Append,
-    /// An append with which a tool starts: behind it, the intent is stored and nothing is sent.
+    /// An append that starts a tool. After it the intent is stored, but nothing has been sent.
     Start,
     Release,
     Submit,
-    /// A tool acts: before the ledger hears of it, and after it has said that it did.
+    /// A tool acts. Before: the ledger does not have the act yet. After: the ledger has confirmed it.
     Act,
 }
 

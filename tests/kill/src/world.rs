@@ -23,20 +23,20 @@ use crate::store_at::StoreAt;
 use crate::tally::Tally;
 use crate::wire::{Crossing, Passage, Side};
 
-/// A process that never stops, and does everything on one thread all the same.
+/// A stop that is never reached. It is set because a process with a stop runs on one thread.
 const NEVER: Stop = Stop::At(u64::MAX);
 /// More processes than any world has.
 const PROCESSES_MAX: usize = 16;
 
-/// What all worlds have in common.
+/// What all worlds share.
 #[derive(Debug)]
 pub struct Place {
     /// The program that all processes run.
     pub program: PathBuf,
     pub bystanders: Bystanders,
     pub folder: PathBuf,
-    /// A process that is being started holds for a moment every file that is open here, and its lock: nobody reads a
-    /// store meanwhile.
+    /// A process that is being started briefly inherits every file that is open here, with its lock. So no store is
+    /// read while one starts.
     starting: Mutex<()>,
     world_count: AtomicU64,
 }
@@ -52,11 +52,11 @@ impl Place {
     }
 }
 
-/// How a world went.
+/// The result of one world.
 #[derive(Debug)]
 pub struct Played {
     pub case: Case,
-    /// In order; by the process that was killed.
+    /// The places of the kills, in order of the killed processes.
     pub kills: Vec<Where>,
     pub extent: Extent,
     pub violations: Vec<Violation>,
@@ -73,7 +73,7 @@ struct World<'a> {
     played: Played,
 }
 
-/// Plays a world in a folder of its own, which is gone afterwards unless somebody wants to look at it.
+/// Plays a world in its own folder. The folder is deleted afterwards unless `keep` is set.
 pub fn play(place: &Place, case: &Case, extent: &Extent, keep: bool) -> io::Result<Played> {
     let number = place.world_count.fetch_add(1, Ordering::Relaxed) + 1;
     let folder = place.folder.join(format!("{number}-{}", case.story.name));
@@ -117,8 +117,8 @@ impl World<'_> {
                 }
                 End::Killed(place) => self.played.kills.push(place),
             }
-            // Opening the file changes it: half of the worlds are left to the next process as they are. Where something
-            // lies in an inbox, it is seen.
+            // Opening the file changes it, so only half of the stores are read before the next process starts. A store
+            // in whose inbox something waits is always read.
             let submitted = Where::At(Crossing { side: Side::After, passage: Passage::Submit });
             if self.chance.percent(50) || self.played.kills.last() == Some(&submitted) {
                 self.look(process, Moment::Between);
@@ -165,14 +165,14 @@ impl World<'_> {
         Ok(end)
     }
 
-    /// Time passes while no process is there.
+    /// How much time has passed while no process was running.
     fn ahead_ms(&self, process: usize) -> u64 {
         let outages = u32::try_from(process - 1).unwrap_or(u32::MAX);
         let ahead = self.played.case.story.outage.saturating_mul(outages);
         u64::try_from(ahead.as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Reads what is stored and judges it.
+    /// Reads the stored data and judges it.
     fn look(&mut self, process: usize, moment: Moment) {
         let now = Timestamp(SystemClock.now().0 + self.ahead_ms(process));
         let people = &self.played.people;

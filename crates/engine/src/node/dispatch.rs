@@ -1,4 +1,4 @@
-//! Who is claimed when: what is ready gets a worker as soon as there is a slot for it.
+//! The dispatcher: claims ready runs and gives each a worker as soon as there is a slot.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,24 +11,24 @@ use crate::live::lock;
 use crate::store::{Claim, Claimed, Notification, StoreError};
 use crate::worker::RunSource;
 
-/// Runs that are claimed at once.
+/// Maximum number of runs per claim.
 const CLAIM_MAX: usize = 64;
 const NEVER: Timestamp = Timestamp(u64::MAX);
 const POLL_INTERVAL_MIN_MS: u64 = 1;
 
 impl Node {
-    /// A run that was let go has to be looked at again at this time.
+    /// A released run is due at this time.
     pub(crate) fn wake_dispatcher_by(&self, at: Timestamp) {
         if at.0 < self.next_poll_at.load(Ordering::Acquire) {
             self.dispatch.notify_one();
         }
     }
 
-    /// Claims what is ready: at the beginning, when a slot is free again, and when something falls due.
+    /// Claims ready runs: at startup, when a slot becomes free, and when a run falls due.
     pub(crate) async fn dispatch(self: Arc<Self>) {
         self.backlog.store(true, Ordering::Release);
         loop {
-            // Whatever falls due while this looks rings, and is looked at next.
+            // A run that falls due during the claim notifies the dispatcher, which then claims again.
             self.next_poll_at.store(u64::MAX, Ordering::Release);
             let poll_at = match self.claim_ready().await {
                 Ok(poll_at) => poll_at,
@@ -54,7 +54,8 @@ impl Node {
         }
     }
 
-    /// What happened in other processes. Also while this one stops: what it holds hears what is brought to it to the end.
+    /// Processes notifications from other processes. It continues while this node stops: the runs it still holds must
+    /// receive their items until the end.
     pub(crate) async fn listen(self: Arc<Self>) {
         loop {
             let notification = tokio::select! {
@@ -78,7 +79,7 @@ impl Node {
         }
     }
 
-    /// What others have asked to hear of the runs that are held here.
+    /// Sends live updates of the runs held here to the processes that requested them.
     pub(crate) async fn relay(self: Arc<Self>) {
         tokio::select! {
             () = self.aborted.cancelled() => {}
@@ -86,13 +87,14 @@ impl Node {
         }
     }
 
-    /// Claims as many as there are slots, and says when to look again. Without a slot, or with none for the runs of one
-    /// tenant, what is interrupted or due is claimed all the same.
+    /// Claims as many runs as there are slots, and returns when to poll again. If there is no slot, or none for the
+    /// runs of one tenant, interrupted and due runs are claimed anyway.
     async fn claim_ready(self: &Arc<Self>) -> Result<Timestamp, StoreError> {
         while self.backlog.swap(false, Ordering::AcqRel) {
             let (mut slots, mut full) = self.slots_to_claim(CLAIM_MAX);
             if slots.is_empty() {
-                // Whoever leaves a slot from here on rings; one may have been left just before.
+                // From here on, releasing a slot notifies the dispatcher. One may have been released just before, so
+                // look again.
                 self.backlog.store(true, Ordering::SeqCst);
                 (slots, full) = self.slots_to_claim(CLAIM_MAX);
                 if slots.is_empty() {
@@ -102,7 +104,7 @@ impl Node {
             }
             let claim = Claim::Next { limit: slots.len(), skip_tenant: full.clone() };
             let claimed = self.store.claim(claim).await?;
-            // Whoever came meanwhile has rung, and is looked for next.
+            // A run that became ready meanwhile has notified the dispatcher, and is claimed next.
             let may_be_more = claimed.len() == slots.len();
             self.has_queue.store(may_be_more, Ordering::SeqCst);
             if may_be_more {
@@ -110,7 +112,7 @@ impl Node {
             }
             self.take_all(claimed, slots);
             if !may_be_more && let Some(full) = full {
-                // What was passed over is looked for again as soon as its tenant leaves a slot, as above.
+                // As above: skipped runs are claimed again as soon as their tenant releases a slot.
                 self.backlog.store(true, Ordering::SeqCst);
                 if self.is_full(&full) {
                     return self.claim_urgent().await;
@@ -120,12 +122,12 @@ impl Node {
         self.next_due().await
     }
 
-    /// An interrupt and the time do not wait until somebody else is done.
+    /// Interrupts and deadlines do not wait until another run releases a slot.
     async fn claim_urgent(self: &Arc<Self>) -> Result<Timestamp, StoreError> {
         loop {
             let slots: Vec<Slot> = std::iter::from_fn(|| self.take_spare_slot()).collect();
             if slots.is_empty() {
-                // Whoever leaves one rings.
+                // Releasing a spare slot notifies the dispatcher.
                 return Ok(NEVER);
             }
             let claimed = match self.store.claim(Claim::Urgent { limit: slots.len() }).await {
@@ -143,7 +145,7 @@ impl Node {
         }
     }
 
-    /// What is due by now has just been claimed; nothing is looked at more often than this.
+    /// When to poll next. Everything due by now has just been claimed, so wait at least the minimum interval.
     async fn next_due(&self) -> Result<Timestamp, StoreError> {
         let soonest = self.clock.now().plus_ms(POLL_INTERVAL_MIN_MS);
         Ok(self.store.next_wake().await?.map_or(NEVER, |at| at.max(soonest)))
@@ -167,7 +169,7 @@ impl Node {
             self.start(&mut active, &tenant, &run, RunSource::Claimed(Box::new(claimed)), None, slot);
             return;
         };
-        // Its worker is about to claim it, and finds that it is taken: by us. It is told so.
+        // Its worker is about to claim the run and will find it taken, by this node. Hand it the claim.
         if worker.mailbox.try_send(WorkerMessage::Claimed(Box::new(claimed))).is_err() {
             tracing::error!(%run, "a worker with a full mailbox cannot be told that its run is claimed");
         }

@@ -1,4 +1,4 @@
-//! How a worker is reached: what it may be told, what it answers, and the bell of its inbox.
+//! How to reach a worker: the messages it accepts, its replies, and the signal for its inbox.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -7,11 +7,11 @@ use tokio::sync::{Notify, oneshot};
 
 use crate::store::Claimed;
 
-/// What a worker may be told while it holds a run.
+/// A message to a worker that holds a run.
 pub(crate) enum WorkerMessage {
-    /// Somebody brings something to the very node that holds the run.
+    /// An item submitted on the node that holds the run.
     Submit(Box<DirectSubmission>),
-    /// The run was claimed while this worker was about to.
+    /// The dispatcher claimed the run while this worker was about to.
     Claimed(Box<Claimed>),
 }
 
@@ -21,15 +21,15 @@ pub(crate) struct DirectSubmission {
 }
 
 pub(crate) enum Reply {
-    /// It is stored.
+    /// The item is stored.
     Stored(Verdict),
-    /// This worker cannot take it: the store decides.
+    /// This worker cannot take the item: submit it through the store.
     UseInbox,
-    /// It has just let the run go: another one may take it up, and hears it with its first commit.
+    /// The worker has just released the run. Another one may claim it, and process the item in its first commit.
     Released,
 }
 
-/// Rings when an inbox has to be looked at.
+/// Signals that the inbox has to be read.
 #[derive(Debug, Default)]
 pub(crate) struct InboxSignal {
     due: AtomicBool,

@@ -1,4 +1,4 @@
-//! The runs that this process holds: who works on them, how many there may be, and who is woken when.
+//! The runs that this process holds: their workers, how many there may be, and how they are woken.
 
 mod dispatch;
 mod mailbox;
@@ -43,31 +43,31 @@ use crate::worker::{self, RunSource, WorkerContext};
 /// How much one engine takes on.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Runs that execute together; more are queued.
+    /// Runs that execute at the same time; further ones are queued.
     pub running_runs_max: usize,
-    /// Several tenants share this engine: none of them gets all the slots in which runs execute. 90 % of them are for
-    /// any tenant's runs; the rest is for other tenants, and half of it also for runs that continue, such as decided ones.
+    /// Several tenants share this engine, and none may take all the slots in which runs execute. 90 % are for any
+    /// tenant's runs; the rest is for other tenants, and half of it also for runs that continue, such as decided ones.
     pub several_tenants: bool,
     /// What one tenant may have in the store.
     pub quotas: Quotas,
-    /// How long a hook of a plugin may take.
+    /// Time limit of one plugin hook.
     pub hook_timeout: Duration,
-    /// How long one model call may take. One that took longer failed, and is tried again.
+    /// Time limit of one model call. A call that exceeds it has failed and is retried.
     pub model_timeout: Duration,
-    /// How long a tool that was told to stop may go on before its task is taken away.
+    /// How long a cancelled tool may keep running before its task is aborted.
     pub cancel_grace: Duration,
-    /// Before a store that is in trouble is asked again.
+    /// Pause before the next attempt after a store failure.
     pub store_retry_pause: Duration,
-    /// Memory for the transcripts of runs that were let go lately, so that one that comes back soon need not read
-    /// its log again. However many runs wait, it is never more.
+    /// Memory for the transcripts of recently released runs, so that a run that resumes soon need not read its log
+    /// again. This is an upper bound, however many runs wait.
     pub transcript_cache_bytes: usize,
-    /// What the runs before one in its thread may take up in memory where the model is shown all of it. A run behind more
-    /// fails when it would ask the model. Where the agent is shown its newest turns alone, no more than those is kept.
+    /// Memory limit for the earlier runs of a thread if the model sees all of them. A run with more before it fails
+    /// when it would call the model. If the agent sees only its newest turns, only those are kept.
     pub thread_bytes_max: usize,
-    /// The address under which somebody takes in what tools report later ([`Engine::verify_callback`](crate::Engine::verify_callback));
-    /// none where nobody does.
+    /// The address that accepts later reports from tools ([`Engine::verify_callback`](crate::Engine::verify_callback));
+    /// None if nothing does.
     pub callbacks_at: Option<String>,
-    /// What the tokens of callbacks are made with; none: a key that the store keeps.
+    /// The secrets for signing callback tokens. None: use a key that the store keeps.
     pub callback_secrets: Option<CallbackSecrets>,
 }
 
@@ -93,25 +93,25 @@ pub(crate) fn stopped() -> StoreError {
     StoreError::Failed(StoreFailure::Unavailable("this engine is stopping".into()))
 }
 
-/// Messages that may wait in the mailbox of one worker; what does not fit goes through the store.
+/// Capacity of one worker's mailbox; what does not fit goes through the store.
 const MAILBOX_CAPACITY: usize = 256;
 
-/// How a worker leaves its run.
+/// How a worker left its run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WorkerExit {
-    /// It ended, it was let go, or somebody else holds it.
+    /// It ended, was released, or another worker holds it.
     Done,
     /// It could not be loaded.
     NotLoaded,
 }
 
-/// Runs are known by their tenant too: a stranger who guesses an id meets nobody.
+/// The key includes the tenant, so that guessing another tenant's run id finds no worker.
 type RunKey = (Tenant, RunId);
 
 #[derive(Default)]
 struct Active {
     workers: BTreeMap<RunKey, WorkerEntry>,
-    /// Nothing starts any more.
+    /// No further worker starts.
     aborted: bool,
 }
 
@@ -122,7 +122,7 @@ struct WorkerEntry {
     abort: Option<AbortHandle>,
 }
 
-/// The agents as they are configured at this moment.
+/// The agents as currently configured.
 #[derive(Default)]
 pub(crate) struct Agents {
     pub(crate) by_name: BTreeMap<AgentName, Arc<LiveAgent>>,
@@ -133,14 +133,14 @@ impl Agents {
         self.by_name.values().any(|agent| agent.tools.contains_key(name))
     }
 
-    /// A tool of the server has this name or one that a reader takes for it, whether or not an agent uses it.
+    /// Whether a tool of the server, used or not, has this name or one that a reader could mistake for it.
     pub(crate) fn is_reserved(&self, name: &ToolName) -> bool {
         let of_agents = self.by_name.values().flat_map(|agent| agent.tools.keys().chain(&agent.reserved));
         let mut known = of_agents.map(ToolName::as_str);
         known.any(|known| looks_like(known, name.as_str()))
     }
 
-    /// Under one name agents may have different models, such as one with others behind it: a run's own agent comes first.
+    /// One model name may mean different models, such as one with fallbacks: the run's own agent comes first.
     pub(crate) fn model(&self, agent: &AgentName, name: &str) -> Option<Arc<dyn Model>> {
         let mut agents = self.by_name.get(agent).into_iter().chain(self.by_name.values());
         let of = |agent: &LiveAgent| {
@@ -155,7 +155,7 @@ pub(crate) struct Node {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) settings: Settings,
-    /// As they are now; a reload may change them.
+    /// The current quotas; a reload may change them.
     pub(crate) quotas: Mutex<Quotas>,
     pub(crate) callbacks: Option<Callbacks>,
     pub(crate) approvers: Approvers,
@@ -164,25 +164,25 @@ pub(crate) struct Node {
     agents: RwLock<Arc<Agents>>,
     revision_cache: RevisionCache,
     active: Mutex<Active>,
-    /// Rings when a run has been let go.
+    /// Notified when a worker has left its run.
     worker_exits: Notify,
     slots: Slots,
     pub(crate) unstarted: UnstartedRuns,
-    /// Something is ready and found no slot.
+    /// Some run is ready but found no slot.
     backlog: AtomicBool,
-    /// Runs may stand in line for a slot: since one found none, until a look has found fewer than it had slots for.
+    /// Runs may be queued for a slot: since one found none, until a claim returns fewer runs than it had slots for.
     has_queue: AtomicBool,
     dispatch: Notify,
-    /// When the dispatcher looks for due runs again.
+    /// When the dispatcher polls for due runs again.
     next_poll_at: AtomicU64,
     last_number: AtomicU64,
     pub(crate) stopping: CancellationToken,
-    /// As after a crash: what is under way goes no further.
+    /// Cancelled to simulate a crash: work in flight stops where it is.
     aborted: CancellationToken,
-    /// Rings whenever a suspension opens or closes.
+    /// Notified whenever a suspension opens or closes.
     pub(crate) approvals: ApprovalNotifier,
     pub(crate) counters: EngineCounters,
-    /// Everything that this engine has under way.
+    /// All tasks of this engine.
     pub(crate) tasks: TaskTracker,
 }
 
@@ -231,8 +231,8 @@ impl Node {
         *self.agents.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(agents);
     }
 
-    /// The frozen agent of a run. [`StoreError::NotFound`] where the run is gone: its thread was deleted meanwhile, and what
-    /// had come with its message went along.
+    /// The frozen agent of a run. [`StoreError::NotFound`] if the run is gone: its thread was deleted meanwhile,
+    /// together with the thread's inline agents.
     pub(crate) async fn pinned(&self, tenant: &Tenant, run: &Control) -> Result<Arc<Pinned>, StoreError> {
         let digest = &run.revision;
         let live = self.agents().by_name.values().find(|agent| agent.pinned.digest == *digest).cloned();
@@ -256,7 +256,7 @@ impl Node {
         Ok(pinned)
     }
 
-    /// A frozen agent that is stored, if it is at hand.
+    /// A stored frozen agent, if it is cached.
     pub(crate) fn cached_revision(&self, tenant: &Tenant, digest: &Digest) -> Option<Arc<Pinned>> {
         self.revision_cache.get(tenant, digest)
     }
@@ -265,8 +265,8 @@ impl Node {
         self.revision_cache.put(tenant, pinned);
     }
 
-    /// Brings an item to a run: straight to its worker where this process has one or can have one, else through the
-    /// store. The answer comes after the commit.
+    /// Submits an item to a run: directly to its worker if this process has one or can start one, otherwise through the
+    /// store. Returns after the commit.
     pub(crate) async fn submit(
         self: &Arc<Self>,
         tenant: &Tenant,
@@ -284,12 +284,12 @@ impl Node {
         if let Some(Reply::Stored(verdict)) = reply {
             return Ok(verdict);
         }
-        // Whoever asked may go away meanwhile; what is stored has to be heard all the same.
+        // The caller may disappear meanwhile, but a stored item must still be processed.
         let (node, tenant, run) = (self.clone(), tenant.clone(), run.clone());
         let answers = item.call().is_some();
         let submitted = self.run_detached(async move {
             let submitted = node.store.submit(&tenant, &run, item).await;
-            // What is answered is shown as its answer says, long before the run has heard it.
+            // An answered suspension is shown as its answer says, long before the run has processed the answer.
             if answers && submitted.as_ref().is_ok_and(Verdict::is_taken) {
                 node.approvals.changed(&tenant, &run);
             }
@@ -298,7 +298,7 @@ impl Node {
                     node.wake(&tenant, &run, Need::Continue)
                 }
                 Ok(Verdict::Refused(_)) => {}
-                // It may be stored all the same, and then somebody has to hear it.
+                // The item may be stored anyway, and then a worker has to process it.
                 Err(_) => node.schedule_dispatch(),
             }
             submitted
@@ -306,7 +306,7 @@ impl Node {
         submitted.await
     }
 
-    /// Goes on to its end although whoever waits for it may go away. Only the end of the engine stops it.
+    /// Runs `work` to completion even if the caller is dropped. Only stopping the engine cancels it.
     pub(crate) async fn run_detached<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, StoreError>> + Send + 'static,
@@ -319,14 +319,14 @@ impl Node {
                 done = work => done,
             }
         });
-        // A store that answers at once needs no task, and nobody can go away in between.
+        // A store that answers at once needs no task: the caller cannot be dropped in between.
         if let Poll::Ready(done) = poll_fn(|context| Poll::Ready(work.as_mut().poll(context))).await {
             return done;
         }
         self.tasks.spawn(work).await.unwrap_or_else(|_| Err(stopped()))
     }
 
-    /// None where there is no worker and no slot for one.
+    /// None if there is no worker and no slot for one.
     async fn submit_to_worker(self: &Arc<Self>, tenant: &Tenant, run: &RunId, item: &Item) -> Option<Reply> {
         self.send_to_worker(tenant, run, item)?.await.ok()
     }
@@ -341,7 +341,7 @@ impl Node {
         let message = WorkerMessage::Submit(Box::new(DirectSubmission { item: item.clone(), reply }));
         let mut active = lock(&self.active);
         if let Some(worker) = active.workers.get(&(tenant.clone(), run.clone())) {
-            // The last room is kept for a claim, which has no other way to the worker.
+            // The last place is reserved for a claim, which has no other way to the worker.
             let has_room = worker.mailbox.capacity() > 1;
             return (has_room && worker.mailbox.try_send(message).is_ok()).then_some(answer);
         }
@@ -350,7 +350,7 @@ impl Node {
         Some(answer)
     }
 
-    /// There is something for this run. It gets a worker now, or as soon as a slot is free.
+    /// There is work for this run. It gets a worker now, or as soon as a slot is free.
     pub(crate) fn wake(self: &Arc<Self>, tenant: &Tenant, run: &RunId, need: Need) {
         let mut active = lock(&self.active);
         if let Some(worker) = active.workers.get(&(tenant.clone(), run.clone())) {
@@ -363,14 +363,14 @@ impl Node {
         }
     }
 
-    /// Something is ready and found no slot, or could not be loaded. The dispatcher takes it up: a slot may have
+    /// Some run is ready and found no slot, or could not be loaded. The dispatcher takes it from here: a slot may have
     /// become free meanwhile.
     pub(crate) fn schedule_dispatch(&self) {
         self.backlog.store(true, Ordering::Release);
         self.dispatch.notify_one();
     }
 
-    /// Begins to work on a run that this process holds already.
+    /// Starts a worker on a run that this process already holds.
     pub(crate) fn begin(self: &Arc<Self>, tenant: &Tenant, run: &RunId, source: RunSource, slot: Slot) {
         let mut active = lock(&self.active);
         self.start(&mut active, tenant, run, source, None, slot);
@@ -415,7 +415,7 @@ impl Node {
         }
     }
 
-    /// Everything has stopped: a run that is held by now is let go, as far as the store lets it.
+    /// The engine was aborted: releases a run that was claimed meanwhile, if the store allows it.
     fn release_source(self: &Arc<Self>, source: RunSource) {
         let lease = match source {
             RunSource::Claim => return,
@@ -430,7 +430,7 @@ impl Node {
         });
     }
 
-    /// A worker is done with its run. What reached it meanwhile is not lost.
+    /// A worker has left its run. Messages that reached it meanwhile are not lost.
     pub(crate) fn finish_worker(self: &Arc<Self>, ctx: &mut WorkerContext, slot: Slot, exit: WorkerExit) {
         let mut active = lock(&self.active);
         let key = (ctx.tenant.clone(), ctx.run.clone());
@@ -463,7 +463,7 @@ impl Node {
         self.worker_exits.notify_waiters();
     }
 
-    /// Waits until nobody works here any more.
+    /// Waits until this node has no worker.
     pub(crate) async fn wait_until_idle(&self) {
         loop {
             let exited = self.worker_exits.notified();
@@ -476,7 +476,7 @@ impl Node {
         }
     }
 
-    /// As a crash would: everything under way is gone.
+    /// Stops everything in flight, as a crash would.
     pub(crate) fn abort(&self) {
         self.stopping.cancel();
         let workers = {

@@ -1,4 +1,4 @@
-//! Frozen agents that are kept compiled, so that the runs that are pinned to them need not compile them again.
+//! Compiled frozen agents, so that runs pinned to them need not compile them again.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -12,7 +12,7 @@ use crate::store::Tenant;
 const REVISIONS_MAX: usize = 1_024;
 const REVISIONS_BYTES_MAX: usize = 64 * 1024 * 1024;
 
-/// Each for the tenant that has asked for it: what one has brought is at hand for no other.
+/// Keyed by the tenant that asked for it: a tenant never gets an entry of another tenant.
 type RevisionKey = (Tenant, Digest);
 
 #[derive(Default)]
@@ -23,7 +23,7 @@ pub(super) struct RevisionCache {
 #[derive(Default)]
 struct RevisionEntries {
     agents: BTreeMap<RevisionKey, (u64, Arc<Pinned>)>,
-    /// The one that was put first goes first.
+    /// The oldest entry is evicted first.
     by_age: BTreeMap<u64, RevisionKey>,
     last: u64,
     bytes: usize,

@@ -1,4 +1,4 @@
-//! How many runs one process works on: the slots in which they execute, and a few in which they only hear what cannot wait.
+//! How many runs one process works on: slots in which runs execute, and a few spare slots for urgent input only.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -11,41 +11,41 @@ use super::Node;
 use crate::live::lock;
 use crate::store::{Lease, SkipTenant, Tenant};
 
-/// Runs beyond those that execute which may be told of an interrupt or of the time at once. Each is a commit or two.
+/// Runs beyond the executing ones that may process an interrupt or a deadline at once. Each takes a commit or two.
 const SPARE_MAX: usize = 8;
-/// Runs in line of which it is known that nothing has begun.
+/// Maximum number of queued runs that are remembered as not having started anything.
 const UNSTARTED_MAX: usize = 4_096;
 
 pub(super) struct Slots {
     all: Arc<Semaphore>,
     spare: Arc<Semaphore>,
     shares: Mutex<TenantShares>,
-    /// A slot of a tenant at its bound is free again.
+    /// Notified when a slot is released, for tenants that are at their bound.
     freed: Notify,
 }
 
-/// Who has the slots. Where several tenants share them, none of them gets all.
+/// Which tenant has how many slots. If several tenants share them, none of them gets all.
 struct TenantShares {
     bounds: SlotBounds,
-    /// Whether the bounds count.
+    /// Whether the bounds apply.
     several_tenants: bool,
     tenants: BTreeMap<Tenant, TenantSlots>,
-    /// Slots in the dispatcher's hands: a claim that is under way may give all of them to one tenant.
+    /// Slots that the dispatcher has taken for a claim in flight, which may give all of them to one tenant.
     claiming: usize,
 }
 
 /// How many slots one tenant may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct SlotBounds {
-    /// Beyond this many no run of the tenant starts.
+    /// With this many slots, the tenant starts no further run.
     starting: usize,
-    /// Beyond this many none continues either: the rest is for other tenants only.
+    /// With this many slots, none of its runs continues either: the rest is only for other tenants.
     continuing: usize,
 }
 
 impl SlotBounds {
-    /// 90 % for one tenant's runs. Half of the rest is also for those of its runs that continue, such as decided ones. At
-    /// least one slot is for other tenants only, unless there is just one.
+    /// 90 % for one tenant's runs. Half of the rest is also for those of its runs that continue, such as decided ones.
+    /// At least one slot is only for other tenants, unless there is just one slot.
     const fn for_slots(slots: usize) -> Self {
         let reserved = slots.div_ceil(10);
         let starting = if slots > reserved { slots - reserved } else { slots };
@@ -65,15 +65,16 @@ impl SlotBounds {
 pub(crate) enum Need {
     /// Its first step.
     Start,
-    /// It has begun, and was decided, woken or lost its worker.
+    /// It has started, and was decided, woken or lost its worker.
     Continue,
 }
 
 #[derive(Clone, Copy, Default)]
 struct TenantSlots {
     slots: usize,
-    /// The bound kept runs of the tenant waiting: those that would start, and those that would continue too. They come
-    /// first, so nothing passes them until the dispatcher has looked again.
+    /// Runs of the tenant wait because of its bound: those that would start, and with the second flag also those that
+    /// would continue. They come first, so no other run of the tenant passes them until the dispatcher has looked
+    /// again.
     start_waits: bool,
     continue_waits: bool,
 }
@@ -88,7 +89,7 @@ impl TenantSlots {
 }
 
 impl TenantShares {
-    /// Whether the tenant may have one more slot, whatever a claim under way brings.
+    /// Whether the tenant may have one more slot, whatever a claim in flight returns.
     fn admits(&self, tenant: &Tenant, need: Need) -> bool {
         if !self.several_tenants {
             return true;
@@ -113,15 +114,15 @@ impl TenantShares {
         }
     }
 
-    /// The tenant's bound, and no lack of slots, keeps a run of it waiting.
+    /// A run waits because of its tenant's bound, not for lack of slots.
     fn note_waiting(&mut self, tenant: &Tenant, need: Need) {
         let held = self.tenants.entry(tenant.clone()).or_default();
         held.start_waits = true;
         held.continue_waits |= need == Need::Continue;
     }
 
-    /// How many runs may be claimed so that no tenant gets beyond its bound, even if all of them belong to one, and whose
-    /// runs are passed over. At most one tenant is at its bound while a slot is free.
+    /// How many runs may be claimed so that no tenant exceeds its bound, even if all of them belong to one tenant, and
+    /// whose runs to skip. At most one tenant is at its bound while a slot is free.
     fn next_claim(&mut self, free: usize) -> (usize, Option<SkipTenant>) {
         if !self.several_tenants {
             return (free, None);
@@ -143,7 +144,7 @@ impl TenantShares {
         (limit, full)
     }
 
-    /// For a run that continues and waits for its turn already.
+    /// For a run that continues and is already waiting for its turn.
     fn has_room(&self, tenant: &Tenant) -> bool {
         let held = self.tenants.get(tenant).map_or(0, |held| held.slots);
         !self.several_tenants || held < self.bounds.continuing
@@ -173,18 +174,18 @@ impl Slots {
     }
 }
 
-/// The right to hold one run. Whoever gives it back, used or not, makes room for what found none.
+/// The right to hold one run. Dropping it, used or not, makes room for a run that found no slot.
 pub(crate) struct Slot {
     permit: Option<OwnedSemaphorePermit>,
     node: Weak<Node>,
-    /// Whose run has it; none while the dispatcher looks for one.
+    /// The tenant whose run has it; None while the dispatcher is claiming a run for it.
     tenant: Option<Tenant>,
-    /// The run may hear what cannot wait, and nothing of it executes.
+    /// The run may only process urgent input; nothing of it executes.
     pub(crate) is_spare: bool,
 }
 
 impl Slot {
-    /// It was not used, and whoever looks for one had it: nobody is told that it is free.
+    /// The dispatcher did not use it. It knows that the slot is free, so it is not woken.
     pub(super) fn return_unused(mut self) {
         self.release();
         self.node = Weak::new();
@@ -203,7 +204,7 @@ impl Slot {
         }
     }
 
-    /// Somebody else may have it. Whoever leaves it may still hear what cannot wait.
+    /// Frees the slot for another run. The run that gives it up may still process urgent input.
     pub(crate) fn release_for_spare(&mut self) {
         let had_one = self.release();
         self.is_spare = true;
@@ -212,7 +213,7 @@ impl Slot {
         }
     }
 
-    /// Whether there was anything to free.
+    /// True if there was a permit to release.
     fn release(&mut self) -> bool {
         let Some(permit) = self.permit.take() else { return false };
         let node = self.node.upgrade().filter(|_| !self.is_spare);
@@ -243,13 +244,13 @@ impl Drop for Slot {
 }
 
 impl Node {
-    /// Whether the tenants' bounds count from here on.
+    /// Sets whether the tenants' bounds apply.
     pub(crate) fn share_slots(&self, several_tenants: bool) {
         lock(&self.slots.shares).several_tenants = several_tenants;
         self.schedule_dispatch();
     }
 
-    /// Slots for the runs that a claim may give out, and whose runs it must pass over. The dispatcher's alone.
+    /// Slots for the runs that a claim may return, and whose runs it must skip. Only for the dispatcher.
     pub(super) fn slots_to_claim(self: &Arc<Self>, most: usize) -> (Vec<Slot>, Option<SkipTenant>) {
         let mut shares = lock(&self.slots.shares);
         let (limit, full) = shares.next_claim(most);
@@ -263,7 +264,7 @@ impl Node {
         (slots, full)
     }
 
-    /// A slot for a run of this tenant that comes by: while others stand in line, a free slot is for the first of them.
+    /// A slot for a run of this tenant, unless runs are queued: then a free slot is for the first in the queue.
     pub(crate) fn try_take_slot(self: &Arc<Self>, tenant: &Tenant, need: Need) -> Option<Slot> {
         if self.has_queue.load(Ordering::SeqCst) {
             return None;
@@ -277,8 +278,8 @@ impl Node {
         Some(slot)
     }
 
-    /// A run of this tenant found no slot: the dispatcher looks for one. Where the tenant's bound is the reason, no other
-    /// tenant stands behind it.
+    /// A run of this tenant found no slot, so the dispatcher looks for one. If the tenant's bound is the reason, other
+    /// tenants do not have to queue behind it.
     pub(super) fn queue_for_slot(&self, tenant: &Tenant, need: Need) {
         let mut shares = lock(&self.slots.shares);
         if shares.admits(tenant, need) {
@@ -290,12 +291,12 @@ impl Node {
         self.schedule_dispatch();
     }
 
-    /// Whether this tenant's runs are still to be passed over.
+    /// Whether this tenant's runs must still be skipped.
     pub(super) fn is_full(&self, full: &SkipTenant) -> bool {
         lock(&self.slots.shares).is_full(full)
     }
 
-    /// A slot for one more run that is interrupted or due, if one is free.
+    /// A spare slot for one more run that is interrupted or due, if one is free.
     pub(super) fn take_spare_slot(self: &Arc<Self>) -> Option<Slot> {
         self.permit(&self.slots.spare, None, true)
     }
@@ -313,7 +314,7 @@ impl Node {
         Some(Slot { permit: Some(permit), node: Arc::downgrade(self), tenant: tenant.cloned(), is_spare })
     }
 
-    /// The next slot that is free for a run of this tenant that continues. None where this engine has none for ever.
+    /// Waits for a slot for a run of this tenant that continues. None if this engine will never have one.
     pub(crate) async fn wait_for_slot(self: &Arc<Self>, tenant: &Tenant) -> Option<Slot> {
         loop {
             let freed = self.slots.freed.notified();
@@ -328,7 +329,7 @@ impl Node {
                 Slot { permit: Some(permit), node: Arc::downgrade(self), tenant: None, is_spare: false };
             let mut shares = lock(&self.slots.shares);
             let has_room = shares.has_room(tenant);
-            // Freed as what it was taken as, where another run of the tenant was faster.
+            // If another run of the tenant was faster, dropping the slot subtracts this again.
             shares.claiming += 1;
             drop(shares);
             if has_room {
@@ -339,8 +340,9 @@ impl Node {
     }
 }
 
-/// Runs that heard something in a spare slot and stand in line for one to execute in. Whoever takes one of them up while
-/// nobody else has held it since knows that no attempt was lost. Where this forgets one, its attempt counts as lost.
+/// Runs that processed something in a spare slot and are queued for one to execute in. If no other worker has held such
+/// a run since, the worker that claims it next knows that no attempt was lost. If an entry is forgotten, the run's
+/// attempt counts as lost.
 #[derive(Default)]
 pub(crate) struct UnstartedRuns(Mutex<BTreeMap<(Tenant, RunId), (u64, u64)>>);
 
@@ -353,7 +355,7 @@ impl UnstartedRuns {
         known.insert((lease.tenant.clone(), lease.run.clone()), (lease.epoch, seq));
     }
 
-    /// Whether nothing of the run can have begun since it was let go.
+    /// Whether nothing of the run can have started since it was released.
     pub(crate) fn take(&self, lease: &Lease, seq: u64) -> bool {
         let known = lock(&self.0).remove(&(lease.tenant.clone(), lease.run.clone()));
         known.is_some_and(|(epoch, stored)| (epoch + 1, stored) == (lease.epoch, seq))

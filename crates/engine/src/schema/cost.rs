@@ -1,5 +1,5 @@
-//! How much work it is to check one value against one schema, counted before it is done: a schema that refers to itself
-//! may visit each part of a value more often than anybody can wait for.
+//! Counts the work of checking one value against one schema before doing it: a schema that refers to itself may visit
+//! each part of a value far too often.
 
 use std::collections::BTreeMap;
 
@@ -7,11 +7,11 @@ use serde_json::{Map, Value};
 
 use super::expansion::target;
 
-/// Parts of a schema on the way to one part of a value: each takes some of the thread's stack.
+/// Maximum number of nested schema parts on the path to one part of a value: each takes some of the thread's stack.
 const PATH_MAX: u32 = 256;
-/// Characters that are looked at in one step, and states of a pattern that one character leads to in one step.
+/// Characters read in one step, and pattern states per character in one step.
 const PER_STEP: u64 = 16;
-/// Of a pattern that nobody could weigh.
+/// Weight of a pattern that could not be weighed.
 const WEIGHT_UNKNOWN: u64 = 4_096;
 
 pub(super) struct CheckCost<'s> {
@@ -20,13 +20,13 @@ pub(super) struct CheckCost<'s> {
     left: u64,
 }
 
-/// It is too much.
+/// The check would exceed its budget.
 struct OverBudget;
 
 #[derive(Clone, Copy)]
 struct Visit {
     depth: u32,
-    /// Whether it is told what is wrong, for which branches that fail are looked at twice.
+    /// Whether errors are reported, for which failing branches are visited twice.
     reports_errors: bool,
 }
 
@@ -45,7 +45,7 @@ impl<'s> CheckCost<'s> {
         Self { root, patterns, left: steps_max }
     }
 
-    /// Whether it can be done.
+    /// Whether the check stays within the budget.
     pub(super) fn allows(mut self, value: &Value) -> bool {
         self.check(self.root, value, Visit { depth: 0, reports_errors: true }).is_ok()
     }
@@ -62,7 +62,7 @@ impl<'s> CheckCost<'s> {
         self.spend(1 + count(value.as_str().map_or(0, str::len)) / PER_STEP)?;
         let Value::Object(keywords) = schema else { return Ok(()) };
         self.keywords(keywords, value, visit)?;
-        // What is left over by the others is found by asking them again.
+        // Unevaluated parts are found by checking the other keywords again.
         if keywords.contains_key("unevaluatedProperties") || keywords.contains_key("unevaluatedItems") {
             self.keywords(keywords, value, visit.without_errors())?;
         }
@@ -108,7 +108,7 @@ impl<'s> CheckCost<'s> {
         Ok(())
     }
 
-    /// Keywords that are about the parts of a value.
+    /// Keywords that apply to the parts of a value.
     fn children(
         &mut self,
         keywords: &'s Map<String, Value>,
@@ -193,7 +193,7 @@ fn fields(value: &Value) -> impl Iterator<Item = (&String, &Value)> {
     value.as_object().into_iter().flatten()
 }
 
-/// All that a value consists of. Neither a value nor a schema is deep: that was checked before.
+/// The number of parts of a value. Values and schemas are not deep: that was checked before.
 fn parts(value: &Value) -> u64 {
     match value {
         Value::Null | Value::Bool(_) | Value::Number(_) => 1,

@@ -1,30 +1,30 @@
-//! What a schema is once its references are followed. A few lines that refer to one another twice each come to more than
-//! any computer can visit.
+//! The size of a schema once its references are followed. A few lines that refer to one another twice each expand to
+//! more than any computer can visit.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-/// How far it may go, and how well it has to be understood.
+/// Limits of the expansion, and whether everything has to be understood.
 pub(super) struct ExpansionLimits {
     parts_max: u64,
     depth_max: u64,
-    /// Refuses what could lead elsewhere than it seems to.
+    /// Refuses whatever could lead elsewhere than it appears to.
     strict: bool,
 }
 
 impl ExpansionLimits {
     pub(super) const SENT: Self = Self { parts_max: 10_000, depth_max: 128, strict: true };
-    /// Only the absurd is refused: it could not be checked before the universe ends, or takes the stack of a thread.
+    /// Refuses only the absurd: what could never be checked in practice, or would overflow a thread's stack.
     pub(super) const CONFIGURED: Self = Self { parts_max: 10_000_000, depth_max: 1_000, strict: false };
 }
 
-/// Keywords that move a reference's target, or find it only while a value is checked.
+/// Keywords that move a reference's target, or resolve it only while a value is checked.
 const DYNAMIC_REFERENCE_KEYWORDS: [&str; 5] =
     ["$anchor", "$dynamicAnchor", "$dynamicRef", "$recursiveAnchor", "$recursiveRef"];
 
-/// A reference back to where one comes from counts as one place: how often it is followed depends on the value, and is
-/// counted with it.
+/// A reference back to an enclosing part counts as one part: how often it is followed depends on the value, and is
+/// counted when the value is checked.
 pub(super) fn check_expansion(schema: &Value, limits: &ExpansionLimits) -> Result<(), String> {
     let mut expansion = Expansion { root: schema, limits, known: BTreeMap::new() };
     if limits.strict {
@@ -33,7 +33,7 @@ pub(super) fn check_expansion(schema: &Value, limits: &ExpansionLimits) -> Resul
     expansion.size(schema, 1).map(|_| ())
 }
 
-/// Of a part with all that its references lead to.
+/// The size of a part including everything its references lead to.
 #[derive(Clone, Copy)]
 struct ExpandedSize {
     parts: u64,
@@ -43,7 +43,7 @@ struct ExpandedSize {
 struct Expansion<'s> {
     root: &'s Value,
     limits: &'s ExpansionLimits,
-    /// Targets of references; none while one is being looked at.
+    /// Targets of references; None while a target is being measured.
     known: BTreeMap<&'s str, Option<ExpandedSize>>,
 }
 
@@ -53,7 +53,7 @@ impl<'s> Expansion<'s> {
         let too_deep = || {
             format!("with its references followed it unfolds to more than {depth_max} levels; nest it less")
         };
-        // Before it is followed further: each level takes some of the thread's stack.
+        // Check before going deeper: each level takes some of the thread's stack.
         if depth > depth_max {
             return Err(too_deep());
         }
@@ -114,7 +114,7 @@ impl ExpandedSize {
     }
 }
 
-/// Where a reference within the same schema leads.
+/// The target of a reference within the same schema.
 pub(super) fn target<'s>(root: &'s Value, reference: &str) -> Option<&'s Value> {
     let pointer = reference.strip_prefix('#').filter(|pointer| !pointer.contains('%'))?;
     root.pointer(pointer)

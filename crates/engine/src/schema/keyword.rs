@@ -1,11 +1,11 @@
-//! What is wrong with a schema, by the keyword that is wrong, and what to write there.
+//! Reports what is wrong with a schema by its keyword, and what to write there instead.
 //!
-//! The library compares a schema with the schema of all schemas, and its words are about that one.
+//! The library validates a schema against the meta-schema, and its messages are about that one.
 
 use jsonschema::ValidationError;
 use serde_json::Value;
 
-/// Longer values are not repeated.
+/// Longer values are cut off.
 const SHOWN_CHARS_MAX: usize = 60;
 
 pub(super) fn fault(error: &ValidationError<'_>) -> String {
@@ -37,7 +37,7 @@ fn dotted(path: &str) -> String {
 /// What a path in a schema leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Position<'p> {
-    /// The value of a keyword, or a part of it that is no schema.
+    /// The value of a keyword, or a part of it that is not a schema.
     Keyword(&'p str),
     Schema,
 }
@@ -51,7 +51,7 @@ impl<'p> Position<'p> {
                 Position::Keyword(keyword) if has_named_schemas(keyword) || has_list_of_schemas(keyword) => {
                     Position::Schema
                 }
-                // The keyword is a schema itself, and this is a keyword in it.
+                // The keyword is itself a schema, and this is a keyword in it.
                 Position::Keyword(keyword) if is_schema(keyword) => Position::Keyword(part),
                 Position::Keyword(keyword) => Position::Keyword(keyword),
             };
@@ -87,7 +87,7 @@ fn is_schema(keyword: &str) -> bool {
 
 const SCHEMA: &str = "a schema: an object such as {\"type\": \"string\"}, or true or false";
 
-/// What to write there. None for keywords that are rarely used.
+/// What to write there. None for rarely used keywords.
 fn expected(keyword: &str) -> Option<&'static str> {
     Some(match keyword {
         "type" => "one of array, boolean, integer, null, number, object, string, or a list of these",

@@ -1,8 +1,8 @@
-//! JSON Schemas: those of the configuration, and those that somebody sent with a message or with a question.
+//! JSON Schemas: those of the configuration, and those that were sent with a message or with a question.
 //!
-//! What is configured is trusted as far as it can be followed at all; only its patterns are bounded. What was sent is not
-//! trusted: its size, what it unfolds to, its patterns and the work of checking one value are bounded, so that no check
-//! takes a thread for long.
+//! Configured schemas are trusted as long as they can be followed at all; only their patterns are bounded. Sent schemas
+//! are not trusted: their size, their expansion, their patterns and the work of checking one value are bounded, so that
+//! no check blocks a thread for long.
 
 mod cost;
 mod expansion;
@@ -20,24 +20,25 @@ use serde_json::Value;
 use cost::CheckCost;
 use expansion::{ExpansionLimits, check_expansion};
 
-/// Of one schema that was sent.
+/// Maximum size of one sent schema.
 pub(crate) const SCHEMA_BYTES_MAX: usize = 64 * 1024;
-/// Of what one message, or one question, brings.
+/// Maximum number of patterns in one message, or in one question.
 pub(crate) const PATTERNS_MAX: usize = 64;
-/// Of all patterns of one message: some megabytes once they are compiled.
+/// Maximum weight of all patterns of one message: a few megabytes once they are compiled.
 pub(crate) const PATTERN_WEIGHT_MAX: u64 = 16 * 1024;
-/// Patterns of one message, those that several of its schemas have in common once for each: every schema is compiled by itself.
+/// Maximum number of compiled patterns of one message. A pattern that several schemas share counts once for each,
+/// because every schema is compiled separately.
 const COMPILED_PATTERNS_MAX: usize = 256;
-/// Of all of them. A run keeps them in memory while it executes.
+/// Maximum number of states of all of them. A run keeps them in memory while it executes.
 const COMPILED_STATES_MAX: u64 = 16 * 1024;
-/// Behind what is computed here; what is larger all the same is refused.
+/// A second limit after the weight computed here: the regex engine refuses larger patterns.
 const PATTERN_BYTES_MAX: usize = 512 * 1024;
-/// Memory with which a pattern is followed quickly; with less of it the same is found out slowly.
+/// Memory for matching a pattern quickly; with less, matching is slower but gives the same result.
 const PATTERN_CACHE_BYTES: usize = 64 * 1024;
-/// Steps of one check: some tenths of a second.
+/// Maximum number of steps of one check: a few tenths of a second.
 const CHECK_STEPS_MAX: u64 = 4_000_000;
 
-/// A compiled schema. Compiling is slow, so it is done once for each tool.
+/// A compiled schema. Compiling is slow, so it is done once per tool.
 #[derive(Debug)]
 pub struct Schema {
     validator: jsonschema::Validator,
@@ -53,7 +54,7 @@ enum Origin {
 }
 
 impl Schema {
-    /// One of whoever runs this process.
+    /// Compiles a schema of the operator.
     pub fn compile(schema: &Value) -> Result<Self, String> {
         check_storable(schema)?;
         check_expansion(schema, &ExpansionLimits::CONFIGURED)?;
@@ -68,14 +69,14 @@ impl Schema {
         Ok(Self { validator, text: schema.clone(), patterns, origin: Origin::Configured })
     }
 
-    /// One of somebody else.
+    /// Compiles a schema from anyone else.
     pub(crate) fn compile_sent(schema: &Value) -> Result<Self, String> {
         let SchemaSize { patterns, .. } = SchemaSize::measure(schema)?;
         let validator = bounded_validator(schema)?;
         Ok(Self { validator, text: schema.clone(), patterns, origin: Origin::Sent })
     }
 
-    /// The first thing that is wrong, if anything is.
+    /// The first error, if any.
     #[must_use]
     pub fn fault(&self, value: &Value) -> Option<String> {
         if CheckCost::new(&self.text, &self.patterns, CHECK_STEPS_MAX).allows(value) {
@@ -87,7 +88,8 @@ impl Schema {
             });
         }
         match self.origin {
-            // Whether it fits is found out faster than why it does not, unless patterns have to try several ways.
+            // Finding out whether a value is valid is faster than finding out why not, unless a pattern has to
+            // backtrack.
             Origin::Configured if !self.patterns.keys().any(|pattern| pattern::has_lookaround(pattern)) => {
                 (!self.validator.is_valid(value))
                     .then(|| "it does not fit its schema, and is too large to say where".into())
@@ -98,7 +100,7 @@ impl Schema {
         }
     }
 
-    /// How much memory it keeps, roughly.
+    /// Approximate size in memory.
     pub(crate) fn bytes(&self) -> usize {
         let weight = self.patterns.values().fold(0, |sum: u64, weight| sum.saturating_add(*weight));
         let states = usize::try_from(weight).unwrap_or(usize::MAX).saturating_mul(STATE_BYTES);
@@ -106,7 +108,7 @@ impl Schema {
     }
 }
 
-/// Whoever wrote the schema: a pattern tries a bounded number of ways, and takes a bounded amount of memory.
+/// For any schema: bounds the backtracking and the memory of its patterns.
 fn bounded_validator(schema: &Value) -> Result<jsonschema::Validator, String> {
     let options = PatternOptions::fancy_regex()
         .backtrack_limit(pattern::BACKTRACKS_MAX)
@@ -116,10 +118,10 @@ fn bounded_validator(schema: &Value) -> Result<jsonschema::Validator, String> {
     validator.map_err(|error| keyword::fault(&error))
 }
 
-/// Of one state of a compiled pattern, forward and backward.
+/// Size of one state of a compiled pattern, forward and backward.
 const STATE_BYTES: usize = 128;
 
-/// How much there is of a schema that was sent. One that is too large, or cannot be followed, has none.
+/// The size of a sent schema. Measuring fails if it is too large or cannot be followed.
 #[derive(Debug)]
 pub(crate) struct SchemaSize {
     pub(crate) bytes: usize,
@@ -140,7 +142,7 @@ impl SchemaSize {
     }
 }
 
-/// What the schemas of one message come to once each of them is compiled.
+/// The total size of the schemas of one message, each compiled separately.
 #[derive(Debug, Default)]
 pub(crate) struct CompiledSize {
     patterns: usize,

@@ -1,4 +1,4 @@
-//! What a pattern becomes: a few characters can stand for millions of states.
+//! The weight of patterns: a few characters can stand for millions of states.
 
 use std::collections::BTreeMap;
 
@@ -6,19 +6,20 @@ use regex_syntax::ParserBuilder;
 use regex_syntax::hir::{Class, Hir, HirKind};
 use serde_json::Value;
 
-/// Of any character, which is matched byte by byte.
+/// States of a class that matches any character, which is matched byte by byte.
 const ANY_STATES: u64 = 12;
-/// Of one range among many beyond ASCII: neighbours share some.
+/// States of one range beyond ASCII among many: neighbours share some.
 const RANGE_STATES: u64 = 4;
 const NESTING_MAX: u32 = 64;
-/// Ways that one match may try, where a pattern looks around: then the text does not fit. Only such a pattern has to try
-/// several, and it weighs as much as that, because each may read the text once more.
+/// How many times one match of a pattern with lookaround may backtrack; after that the text counts as not matching.
+/// Only such a pattern has to backtrack, and this number is added to its weight, because each time it may read the text
+/// once more.
 pub(super) const BACKTRACKS_MAX: usize = 2_000;
-/// What looks around, as front ends send it for an address of e-mail.
+/// Lookaround, as front ends send it for e-mail addresses.
 const LOOKAROUNDS: [&str; 4] = ["(?=", "(?!", "(?<=", "(?<!"];
 
-/// The patterns of a schema, each with the number of its states. Words that only look like patterns count too: to tell
-/// them apart would take a second reader of schemas, and its mistakes.
+/// The patterns of a schema, each with its number of states. Texts that only look like patterns count too: telling them
+/// apart would take a second schema parser, with its own mistakes.
 pub(super) fn weights(schema: &Value) -> Result<BTreeMap<String, u64>, String> {
     let mut found = BTreeMap::new();
     collect(schema, &mut found)?;
@@ -54,12 +55,12 @@ fn weigh(pattern: &str, found: &mut BTreeMap<String, u64>) -> Result<(), String>
     Ok(())
 }
 
-/// Such a pattern may have to try several ways to match one text.
+/// Such a pattern may have to backtrack to match a text.
 pub(super) fn has_lookaround(pattern: &str) -> bool {
     plain_weight(pattern).is_none()
 }
 
-/// The states of a pattern of this weight, without the ways that it may try.
+/// The states of a pattern of this weight, without the allowance for backtracking.
 pub(super) fn states_of(pattern: &str, weight: u64) -> u64 {
     plain_weight(pattern).unwrap_or_else(|| weight.saturating_sub(backtracks_max()))
 }
@@ -76,7 +77,7 @@ fn weight(pattern: &str) -> Option<u64> {
     plain_weight(&plain).map(|weight| weight.saturating_add(backtracks_max()))
 }
 
-/// JSON Schema means ASCII by `\w` and `\d`; only what names a property of Unicode is read with all of it.
+/// In JSON Schema `\w` and `\d` mean ASCII; only a pattern that names a Unicode property is parsed with full Unicode.
 fn plain_weight(pattern: &str) -> Option<u64> {
     let read = |unicode: bool| {
         let mut parser = ParserBuilder::new();

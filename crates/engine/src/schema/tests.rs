@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::*;
 
-/// Worked through, also by a slow build on a busy machine.
+/// Enough even for a slow build on a busy machine.
 const SOON: Duration = Duration::from_secs(20);
 
 fn fault(schema: &Value, value: &Value) -> Option<String> {
@@ -42,7 +42,7 @@ fn many_rules_times_many_values_are_too_much() {
     assert!(is_too_much(&schema, &Value::from(vec![1; 100_000])));
 }
 
-/// A pattern that doubles the states of a faster way with each further character is matched state by state.
+/// For this pattern a DFA would double its states with each further character, so it is matched state by state.
 #[test]
 fn large_patterns_on_long_texts_are_too_much() {
     let schema = json!({"items": {"pattern": "[01]*1[01]{4000}$"}});
@@ -65,7 +65,7 @@ fn what_is_left_over_by_others_and_branches_that_fail_are_counted_as_often_as_th
     assert!(fault(&schema, &json!(1)).is_some());
 }
 
-/// Each level of what is followed takes some of the stack, whether a reference or a list leads there.
+/// Each level that is followed takes some of the stack, whether a reference or a list leads there.
 #[test]
 fn references_behind_nested_lists_are_followed_to_a_depth_limit() {
     let nested = |inner: Value| (0..60).fold(inner, |inner, _| json!([inner]));
@@ -85,7 +85,7 @@ fn a_pattern_that_looks_around_backtracks_a_bounded_number_of_times() {
     assert!(why.contains("backtracking"), "{why}");
 }
 
-/// Sixteen thousand ways: more than a pattern may try, and few enough to end by itself without a bound.
+/// Sixteen thousand paths: more than a pattern may try, and few enough to end by itself without a limit.
 #[test]
 fn a_configured_pattern_that_looks_around_backtracks_a_bounded_number_of_times_too() {
     let doubling = Schema::compile(&json!({"pattern": "^(?!b)(?:a|a)*(?=c)"})).expect("a schema");
@@ -124,7 +124,7 @@ fn a_path_that_would_take_the_stack_is_too_much() {
     assert!(is_too_much(&json!({"$ref": "#"}), &json!({})), "it leads nowhere but to itself");
 }
 
-/// Whoever runs this process may write what they like, short of what nobody could follow.
+/// The operator may write any schema, except one that cannot be followed at all.
 #[test]
 fn configured_schemas_keep_what_sent_ones_must_not_have() {
     let schema = Schema::compile(

@@ -1,4 +1,4 @@
-//! What a worker hands to its store in one commit, and what the store says to it.
+//! What a worker hands to its store in one commit, and what the store returns.
 
 use std::sync::Arc;
 
@@ -15,15 +15,15 @@ use super::{Lease, PostKey, StoreError, Tenant, ThreadView};
 /// One commit of a run.
 #[derive(Clone, Debug)]
 pub struct Append {
-    /// Of the last event that is stored.
+    /// The sequence number of the last stored event.
     pub expected_seq: u64,
-    /// Of the run as its worker has seen it, with its whole inbox.
+    /// The version of the run as its worker has seen it, including its whole inbox.
     pub expected_version: u64,
-    /// Dense behind `expected_seq`. Empty where rows were consumed that changed nothing.
+    /// Numbered without gaps after `expected_seq`. Empty if the commit only consumes rows that changed nothing.
     pub events: Vec<Arc<Event>>,
     /// The state after these events.
     pub control: Arc<Control>,
-    /// In the order in which they were heard.
+    /// In the order in which they were processed.
     pub consumed: Vec<Ticket>,
     pub accepted: Vec<Item>,
     pub spawn: Vec<NewChildRun>,
@@ -31,7 +31,7 @@ pub struct Append {
     pub rows: ProjectionRows,
 }
 
-/// A child run with a thread of its own, which it holds.
+/// A child run with its own thread, which it holds.
 #[derive(Clone, Debug)]
 pub struct NewChildRun {
     pub thread: ThreadId,
@@ -40,12 +40,12 @@ pub struct NewChildRun {
     pub control: Arc<Control>,
 }
 
-/// What a commit leads to elsewhere.
+/// The consequences of a commit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Appended {
-    /// Runs of the same tenant that have something to do because of this commit.
+    /// Runs of the same tenant that have work because of this commit.
     pub woken: Vec<RunId>,
-    /// Of the run after this commit.
+    /// The run's version after this commit.
     pub version: u64,
 }
 
@@ -53,21 +53,21 @@ pub struct Appended {
 #[derive(Clone, Debug)]
 pub struct Create {
     pub tenant: Tenant,
-    /// The thread as it was when the caller looked. One that was absent is created in the same commit. One that was there
-    /// is never created again: [`StoreError::NotFound`] if it is gone.
+    /// The thread as the caller saw it. One that was absent is created in the same commit. One that existed is never
+    /// created again: [`StoreError::NotFound`] if it is gone.
     pub seen: ThreadView,
-    /// By which the store admits the run inside its transaction.
+    /// How the store admits the run inside its transaction if the thread is busy.
     pub if_busy: IfBusy,
-    /// The message that the run begins after, where somebody asked for one; else it is the thread's last.
+    /// The message after which the run begins, if the caller named one; otherwise the thread's last message.
     pub begins_after: Option<MessageId>,
-    /// By which a repeat of the message is recognised.
+    /// Identifies a repeat of the message.
     pub key: Option<PostKey>,
-    /// The frozen agent that the run is pinned to, where it came with the message and nobody else has it.
+    /// The frozen agent that the run is pinned to, if it came with the message and is not in the configuration.
     pub inline_agent: Option<InlineAgent>,
-    /// The caller continues with the run at once. The thread must be free and have the last message that was seen, else
-    /// [`StoreError::Stale`].
+    /// The caller continues the run at once. The thread must be free and its last message must be the one that was
+    /// seen, otherwise [`StoreError::Stale`].
     pub lease: bool,
-    /// From event 1 on.
+    /// The events, starting with event 1.
     pub append: Append,
 }
 
@@ -84,7 +84,7 @@ impl InlineAgent {
         Self { digest: Digest::sha256(text.as_bytes()), text }
     }
 
-    /// Under which its run finds it.
+    /// The digest under which the run finds it.
     #[must_use]
     pub const fn digest(&self) -> &Digest {
         &self.digest
@@ -105,14 +105,14 @@ impl InlineAgent {
     }
 }
 
-/// A run that exists.
+/// A run that was created.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Created {
-    /// Anything but a refusal.
+    /// Never a refusal.
     pub admission: Admission,
     pub lease: Option<Lease>,
-    /// Runs of the same tenant that have something to do because of this commit: those that are superseded.
+    /// Runs of the same tenant that have work because of this commit: the superseded ones.
     pub woken: Vec<RunId>,
-    /// Of the run after this commit.
+    /// The run's version after this commit.
     pub version: u64,
 }

@@ -4,15 +4,15 @@ use machine::id::RunId;
 
 use super::Tenant;
 
-/// Which runs a worker wants to have.
+/// Which runs to claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Claim {
-    /// This one, if it has not ended and nobody holds it. A queued run that does not hold its thread is given out
-    /// too: an interrupt may be waiting for it.
+    /// This run, if it has not ended and no worker holds it. A queued run that does not hold its thread is handed out
+    /// too, because an interrupt may be waiting for it.
     Run { tenant: Tenant, run: RunId },
-    /// As many as this, in the order of rule 7, without the runs of a tenant that has as many as it may have.
+    /// Up to `limit` runs in the order of rule 7, without the runs of a tenant that already has its maximum.
     Next { limit: usize, skip_tenant: Option<SkipTenant> },
-    /// As many as this, of those alone that are interrupted or due, in the same order.
+    /// Up to `limit` runs in the same order, but only those that are interrupted or due.
     Urgent { limit: usize },
 }
 
@@ -26,7 +26,7 @@ impl Claim {
     }
 }
 
-/// A tenant whose runs are not claimed: those that have not begun, and with `woken` all of them.
+/// A tenant to skip when claiming: its runs that have not begun, and with `woken` all its runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SkipTenant {
     pub tenant: Tenant,

@@ -1,35 +1,35 @@
-//! Why a store refuses.
+//! Errors of a store.
 
 use std::fmt;
 
 use machine::thread::Busy;
 
-/// Why a store did not do what it was asked to do. Nothing changed.
+/// Why a store refused an operation. Nothing changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoreError {
-    /// Another worker holds the run, or the log has gone on.
+    /// Another worker holds the run, or the log has advanced.
     Fenced,
-    /// Something was accepted that the worker has not seen.
+    /// An item was accepted that the worker has not seen.
     Behind,
-    /// The thread is not what it was any more: look again.
+    /// The thread has changed since the caller looked: look again.
     Stale,
-    /// Unended runs of the thread are in the way.
+    /// Unended runs of the thread prevent it.
     Busy(Busy),
-    /// The rows contradict what is stored: a mistake of ours.
+    /// The rows contradict what is stored: a bug in Holdpoint.
     Impossible(String),
-    /// Nothing with this name.
+    /// There is nothing with this name.
     NotFound,
     Failed(StoreFailure),
 }
 
-/// The world is wrong: a disk, a network, a file that somebody else holds.
+/// An environment failure: a disk, the network, a file that another process holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoreFailure {
-    /// It may work later.
+    /// A later attempt may succeed.
     Unavailable(String),
     /// No space is left.
     Full(String),
-    /// What is stored cannot be read.
+    /// Stored data cannot be read.
     Corrupt(String),
 }
 

@@ -1,75 +1,75 @@
-//! The contract of a store. The conformance suite carries the numbers of these rules.
+//! The contract of a store. The conformance suite refers to these rules by number.
 //!
-//! 1. [`Store::append`] is one transaction and the only commit of a run: events, run row, calls, suspensions,
-//!    messages, plugin state and wake-up change together or not at all. Another sequence number than the stored one,
-//!    or another epoch, is refused ([`StoreError::Fenced`]), and nothing changed.
-//! 2. `consumed` names the inbox rows that these events answer; they leave the inbox with the commit. `accepted`
-//!    holds what arrived at the worker itself, accepted and consumed in the same commit without an inbox row. Either
-//!    way a decision with an id is remembered for ever ([`Store::decision`]), and a second one under that id is not
-//!    accepted: an append with one is refused ([`StoreError::Behind`]).
-//! 3. Each run has a version. Every item that is accepted for it raises it, whichever way the item comes, and so does
-//!    every commit. A worker gets the version with what it loads, creates and appends, and names it in its next append.
-//!    Another version than the stored one is refused ([`StoreError::Behind`]), and nothing changed: something was accepted
-//!    that this worker has not seen. The store compares numbers; what may overtake what is decided by the machine alone
-//!    ([`judge_item`](machine::inbox::judge_item), [`overrides_accepted_answer`](machine::inbox::overrides_accepted_answer)). A row that was consumed answers
-//!    nothing any more, and ends nothing.
-//! 4. [`Store::release`] is refused while the inbox holds an item: no wake-up is lost. Inbox rows come back in the
+//! 1. [`Store::append`] is one transaction and the only way to commit to a run: events, run row, calls, suspensions,
+//!    messages, plugin state and wake-up change together or not at all. An append whose sequence number or epoch
+//!    differs from the stored one is refused ([`StoreError::Fenced`]) and changes nothing.
+//! 2. `consumed` names the inbox rows that these events answer; the commit removes them from the inbox. `accepted`
+//!    holds items that were submitted to the worker directly; the commit accepts and consumes them without an inbox
+//!    row. Either way a decision with an id is remembered forever ([`Store::decision`]), and a second one under that id
+//!    is not accepted: an append that contains one is refused ([`StoreError::Behind`]).
+//! 3. Each run has a version. Every item that is accepted for the run raises it, by whichever path the item arrives,
+//!    and so does every commit. A worker receives the version when it loads, creates or appends, and names it in its
+//!    next append. An append with another version is refused ([`StoreError::Behind`]) and changes nothing: the worker
+//!    has not seen some accepted item. The store compares numbers; only the machine decides what may overtake what
+//!    ([`judge_item`](machine::inbox::judge_item),
+//!    [`overrides_accepted_answer`](machine::inbox::overrides_accepted_answer)). A consumed row answers and ends
+//!    nothing.
+//! 4. [`Store::release`] is refused while the inbox holds an item, so no wake-up is lost. Inbox rows are returned in
 //!    order of arrival.
 //! 5. `spawn` creates child runs and `deliver` fills other inboxes in the same transaction. A delivery to a run that
-//!    has ended, and a second interrupt, is dropped.
-//! 6. Everything belongs to a tenant. A read with another tenant finds nothing. Lists are ordered by time of creation
-//!    and id, in pages, with an opaque cursor. A status that is asked for is the one that is shown
+//!    has ended is dropped, and so is a second interrupt.
+//! 6. Everything belongs to a tenant. A read with another tenant finds nothing. Lists are ordered by creation time and
+//!    id, in pages, with an opaque cursor. A status filter compares with the status that is shown
 //!    ([`RunView::shown_status`]).
-//! 7. [`Store::claim`] hands out runs that were woken, interrupted, fell due or lost their worker first, then queued
-//!    runs that hold their thread, one tenant after the other; never more than asked for, never one that is held.
-//!    Runs of the tenant that it is told to pass over ([`SkipTenant`]) stay where they are in that order.
-//!    [`Claim::Urgent`] hands out those of them that an interrupt waits for or that fell due, and no others.
-//! 8. Commits are counted ([`Store::metrics`]). Creation, claim and start are one commit; a claim by itself is none in
-//!    an embedded store.
-//! 9. One run holds a thread. [`Store::create`] admits a run ([`admit`](machine::thread::admit)) to the thread as it is
-//!    inside the transaction, or refuses it ([`StoreError::Busy`]). A superseding run interrupts those that
-//!    [`to_supersede`](machine::thread::to_supersede) names in the same commit. The append that ends the holder makes
-//!    another run the holder ([`promote`](machine::thread::promote)).
-//! 10. [`Store::submit`] judges, marks the suspension answered, inserts the row and wakes the run in one transaction;
-//!     its verdict is what the caller gets. An item that is not taken leaves nothing behind. What is answered is not
-//!     pending: no list of what is pending has it. It is shown, and listed, as its answer says
-//!     ([`SuspensionView::answered_by`]) until the run has heard that.
-//! 11. A call id is used once in a thread, a message id too, and what waits to join the thread counts: the message of
-//!     a run that has not started, and the message `msg_CALL` that each call gets. An append or creation that breaks
-//!     this is refused ([`StoreError::Impossible`]), and nothing changed; [`Store::taken_call_ids`] names ids that are
-//!     taken in either way.
-//! 12. What was acknowledged survives a crash of the process and, in a store on disk, of the machine.
-//! 13. [`Store::messages`] lists what is in a thread in the order in which it joined, oldest first. A message that
-//!     waits to join is not in it. Texts stand in the logs alone: what is listed is the message as its event has it.
-//! 14. A key of a posted message is bound in the commit that creates its run, once in a thread: a creation whose key
-//!     is taken is refused ([`StoreError::Stale`]), so that whoever posts looks again. A creation that is refused binds no
-//!     key. [`Store::posted`] finds the run.
-//! 15. [`Store::store_response`] keeps the first answer under a scope of a run and gives back what is kept. It is no commit
-//!     of the run.
-//! 16. [`Store::state`] shows what plugins keep to whoever has no lease, as [`Store::plugin_state`] shows it to the
-//!     worker: what is kept for the run first, then what is kept for its thread, each by plugin and key.
-//! 17. Keys and remembered answers have a largest size ([`SCOPE_BYTES_MAX`], [`ANSWER_BYTES_MAX`]), beyond which they
-//!     are refused ([`StoreError::Impossible`]). They go with their thread, as everything of it does. A run remembers about
+//! 7. [`Store::claim`] first hands out runs that were woken, interrupted, fell due or lost their worker, then queued
+//!    runs that hold their thread, alternating between tenants. It never hands out more than requested, nor a run that
+//!    a worker holds. Runs of the tenant to skip ([`SkipTenant`]) keep their position in that order. [`Claim::Urgent`]
+//!    hands out only the runs among them that have a waiting interrupt or fell due.
+//! 8. Commits are counted ([`Store::metrics`]). Creation, claim and start are one commit; in an embedded store a claim
+//!    by itself is not a commit.
+//! 9. One run holds a thread. [`Store::create`] admits a run ([`admit`](machine::thread::admit)) according to the
+//!    thread's state inside the transaction, or refuses it ([`StoreError::Busy`]). A superseding run interrupts the
+//!    runs that [`to_supersede`](machine::thread::to_supersede) names in the same commit. The append that ends the
+//!    holder makes another run the holder ([`promote`](machine::thread::promote)).
+//! 10. [`Store::submit`] judges the item, marks the suspension answered, inserts the row and wakes the run in one
+//!     transaction; the caller receives its verdict. An item that is not taken changes nothing. An answered suspension
+//!     is not pending: no list of pending suspensions contains it. It is shown and listed as its answer says
+//!     ([`SuspensionView::answered_by`]) until the run has processed the answer.
+//! 11. A call id is used once in a thread, and so is a message id. Messages that are still to join the thread count:
+//!     the message of a run that has not started, and the message `msg_CALL` that each call gets. An append or creation
+//!     that breaks this is refused ([`StoreError::Impossible`]) and changes nothing; [`Store::taken_call_ids`] names
+//!     ids that are taken in either way.
+//! 12. Acknowledged writes survive a crash of the process and, in a store on disk, of the machine.
+//! 13. [`Store::messages`] lists the messages of a thread in the order in which they joined it, oldest first. A message
+//!     still to join is not listed. Texts are stored only in the logs: each message is shown as its event has it.
+//! 14. The key of a posted message is bound in the commit that creates its run, once per thread. A creation whose key
+//!     is taken is refused ([`StoreError::Stale`]), so that the caller looks again. A refused creation binds no key.
+//!     [`Store::posted`] finds the run.
+//! 15. [`Store::store_response`] keeps the first answer under a scope of a run and returns the one that is kept. It is
+//!     not a commit of the run.
+//! 16. [`Store::state`] shows plugin state to callers without a lease, just as [`Store::plugin_state`] shows it to the
+//!     worker: first the run's state, then its thread's, each ordered by plugin and key.
+//! 17. Keys and stored answers have a maximum size ([`SCOPE_BYTES_MAX`], [`ANSWER_BYTES_MAX`]); larger ones are refused
+//!     ([`StoreError::Impossible`]). They are deleted with their thread, like everything else in it. A run keeps about
 //!     [`STORED_RESPONSES_MAX`] answers; one more is refused in the same way.
-//! 18. [`Store::events`] stops with the event that brings it to [`EVENTS_BYTES_MAX`] bytes, however many were asked for:
-//!     whoever reads goes on behind the last event that they got, and is at the end where they get none.
-//! 19. [`Store::run_counts`] counts the runs that have not ended, each in the status that is shown, and what is accepted and
-//!     not heard, and the approvals among it, over all tenants. Runs that have ended cost it nothing.
-//! 20. [`Store::callback_keys`] keeps the first key that it is offered, until [`Store::remove_callback_keys`], and gives that
-//!     one to every process: a callback that one gave out is known to all of them. [`Store::rotate_callback_key`] replaces it
-//!     and keeps it as the previous one. It changes nothing where no key is kept, and where a previous one is.
-//! 21. What came with a message ([`Create::inline_agent`]) is kept in the commit that creates its run, for the thread of that
-//!     run, and goes with the thread. A creation that is refused leaves none of it behind, and one that brings something
-//!     else than what its run is pinned to is refused ([`StoreError::Impossible`]). [`Store::revision`] finds it for its own
-//!     thread and for no other. An agent that was put ([`Store::put_revision`]) is found for all, and stays.
-//! 22. A creation on a thread that was seen never creates that thread again: it is refused if the thread is gone
-//!     ([`StoreError::NotFound`]) or if another one has its id by now ([`StoreError::Stale`]). A creation on a thread that was
-//!     seen to be absent is refused if there is one by now ([`StoreError::Stale`]).
-//! 23. A grant counts for its own thread until it is revoked, and goes with the thread.
-//! 24. A row that cannot be decoded hides nothing else. Lists and logs show it as far as its plain columns go, and say that
-//!     it is unreadable. A run that cannot be loaded is given out all the same ([`Claimed::loaded`]), so that it keeps no
-//!     other from being given out. An interrupt is accepted, and [`Store::end_undecoded`] ends its run, without decoding
-//!     anything; so is a thread deleted.
+//! 18. [`Store::events`] stops with the event that reaches [`EVENTS_BYTES_MAX`] bytes, however many events were
+//!     requested. The reader continues after the last event it received; an empty page means the end of the log.
+//! 19. [`Store::run_counts`] counts, over all tenants, the runs that have not ended, each by the status that is shown,
+//!     and the items that are accepted but not processed, and the approvals among those. Ended runs add no cost.
+//! 20. [`Store::callback_keys`] keeps the first key it is offered until [`Store::remove_callback_keys`], and returns
+//!     that key to every process, so all recognise each other's callbacks. [`Store::rotate_callback_key`] replaces it
+//!     and keeps it as the previous key. It changes nothing if there is no key, or already a previous one.
+//! 21. An agent that came with a message ([`Create::inline_agent`]) is stored in the commit that creates its run, for
+//!     the run's thread, and is deleted with it. A refused creation stores nothing of it. A creation whose inline agent
+//!     is not the one its run is pinned to is refused ([`StoreError::Impossible`]). [`Store::revision`] finds an inline
+//!     agent only for its own thread. One from [`Store::put_revision`] is found for every thread, and stays.
+//! 22. A creation on a thread that the caller has seen never creates that thread again: it is refused if the thread is
+//!     gone ([`StoreError::NotFound`]) or if another thread has its id by now ([`StoreError::Stale`]). A creation on a
+//!     thread that the caller has seen to be absent is refused if the thread exists by now ([`StoreError::Stale`]).
+//! 23. A grant applies to its own thread until it is revoked, and is deleted with the thread.
+//! 24. A row that cannot be decoded hides no other row. Lists and logs show what its plain columns contain, and report
+//!     it as unreadable. A run that cannot be loaded is still handed out ([`Claimed::loaded`]), so that it does not
+//!     block others. Interrupting it, ending it ([`Store::end_undecoded`]) and deleting its thread require no decoding.
 
 mod append;
 mod claim;
@@ -114,13 +114,13 @@ use crate::clock::Clock;
 use crate::live::{Delta, ToolNote};
 use crate::metrics::HistogramSnapshot;
 
-/// Events of this size, as they are stored, are read at once; with one more, which may be of any size.
+/// [`Store::events`] stops after this many stored bytes; the last event, of any size, may exceed it.
 pub const EVENTS_BYTES_MAX: usize = 1024 * 1024;
 
-/// Work that is awaited behind a trait object. Dropping it cancels it.
+/// A boxed future, for trait objects. Dropping it cancels the work.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// Whose things these are. No tenant ever sees another's.
+/// The owner of threads, runs and everything in them. No tenant ever sees another tenant's data.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Tenant(Arc<str>);
 
@@ -149,83 +149,83 @@ impl fmt::Display for Tenant {
     }
 }
 
-/// The right to append to a run. A later claim of the same run has a higher epoch, and this one is worth nothing.
+/// The right to append to a run. A later claim of the same run has a higher epoch and invalidates this lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lease {
     pub tenant: Tenant,
     pub thread: ThreadId,
     pub run: RunId,
     pub epoch: u64,
-    /// The store's own number for the run.
+    /// The store's internal row number of the run.
     pub row: i64,
 }
 
-/// A run that is held now, as it is loaded.
+/// A run that was just claimed, as it was loaded.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Claimed {
     pub lease: Lease,
-    /// Why it cannot be loaded, where something that is stored of it cannot be decoded.
+    /// The error if a stored part of the run cannot be decoded.
     pub loaded: Result<Loaded, StoreFailure>,
-    /// From here on an attempt that the last worker started and lost may be offered as in doubt.
+    /// From this time on, an attempt that the previous worker started and lost may be offered as in doubt.
     pub doubt_at: Timestamp,
 }
 
-/// A run as it is stored, with what waits for it.
+/// A run as it is stored, with its unprocessed inbox.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Loaded {
     pub control: Control,
     pub inbox: Vec<(Ticket, Item)>,
-    /// Of the run with this inbox.
+    /// The run's version, including this inbox.
     pub version: u64,
     /// The run holds its thread, so it may start.
     pub holds_thread: bool,
-    /// The message that the run begins after if it starts now.
+    /// The message after which the run begins if it starts now.
     pub begins_after: Option<MessageId>,
 }
 
-/// What may concern this process although it happened in another one. A hint: it may come twice, late, or for nothing.
+/// An event in another process that may concern this one. A hint: it may be duplicated, late or spurious.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notification {
-    /// Something may wait in the inbox of this run.
+    /// The inbox of this run may hold an item.
     Run { tenant: Tenant, run: RunId },
-    /// Something may be there to claim.
+    /// There may be runs to claim.
     Ready,
     /// Another process has stored events of this run.
     Committed { run: RunId },
-    /// In another process something of this run is held, or is held no longer.
+    /// In another process a suspension of this run was opened or closed.
     Approvals { tenant: Tenant, run: RunId },
-    /// What is held anywhere may have changed without a word.
+    /// Suspensions of any run may have changed without a notification.
     ApprovalsMissed,
-    /// In another process somebody watches this run, and wants to hear what is said on the way.
+    /// A watcher in another process wants the live updates of this run.
     LiveRequested { run: RunId },
-    /// The process that holds this run says this on the way, behind the event of this number.
+    /// Live updates from the process that holds this run. They follow the event with sequence number `after`.
     Live { run: RunId, after: u64, updates: Vec<LiveUpdate> },
 }
 
-/// What is said on the way of a run and not stored, from one process to another.
+/// A live update of a run, sent from one process to another and never stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LiveUpdate {
     Delta(Delta),
     Note(ToolNote),
 }
 
-/// What the store has done since it was opened.
+/// Counters since the store was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoreMetrics {
-    /// Transactions of runs: creations, appends and submitted items that changed something.
+    /// Transactions on runs: creations, appends and submitted items that changed something.
     pub commits: u64,
-    /// Times that data was forced to disk; commits that arrive together share one.
+    /// Number of syncs to disk; commits that arrive together share one.
     pub syncs: u64,
-    /// Bytes of events, controls and rows handed to the storage, before it adds its own.
+    /// Bytes of events, controls and rows handed to the storage, without the storage's own overhead.
     pub bytes: u64,
-    /// Commits that shared a sync, for every sync that had any.
+    /// Commits per sync, for every sync that had any.
     pub batches: HistogramSnapshot,
-    /// What each sync took in microseconds, with the way to the database where there is one.
+    /// Duration of each sync in microseconds, including the round trip to the database if there is one.
     pub sync_us: HistogramSnapshot,
     pub failures: FailureCounts,
 }
 
-/// What was asked of the store and met trouble, by its kind.
+/// Failed store operations by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FailureCounts {
     pub unavailable: u64,
@@ -233,23 +233,23 @@ pub struct FailureCounts {
     pub corrupt: u64,
 }
 
-/// Runs and what waits for them, of all tenants.
+/// Runs and their unprocessed items, over all tenants.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RunCounts {
-    /// Those that have not ended. A status without a run may be missing.
+    /// Runs that have not ended. A status without runs may be missing.
     pub runs: BTreeMap<PublicRunStatus, u64>,
-    /// Items that were accepted and that no run has heard.
+    /// Items that were accepted but not yet processed by their run.
     pub inbox: u64,
-    /// Those of them that approve a call, which has not started for that reason.
+    /// Those of them that approve a call, which therefore has not started yet.
     pub approved: u64,
 }
 
-/// Keeps runs, under the rules of this module.
+/// Stores runs, following the rules of this module.
 pub trait Store: Send + Sync + 'static {
-    /// The store's own clock: it judges what is due.
+    /// The store's own clock, which decides what is due.
     fn now(&self) -> Timestamp;
 
-    /// Creates a thread; true if it is new. One that exists stays as it is.
+    /// Creates a thread; true if it is new. An existing thread is left unchanged.
     fn put_thread(
         &self,
         tenant: &Tenant,
@@ -263,7 +263,7 @@ pub trait Store: Send + Sync + 'static {
     /// Newest first.
     fn threads(&self, tenant: &Tenant, page: &Page) -> BoxFuture<'_, Result<Listed<ThreadView>, StoreError>>;
 
-    /// How many of these the tenant has, counted by an index and no further than to `max`.
+    /// How many of these the tenant has, counted by an index and only up to `max`.
     fn count_up_to(
         &self,
         tenant: &Tenant,
@@ -271,7 +271,7 @@ pub trait Store: Send + Sync + 'static {
         max: u64,
     ) -> BoxFuture<'_, Result<u64, StoreError>>;
 
-    /// Whether the thread has a run of an agent that is not among these. Reads no run as a whole.
+    /// Whether the thread has a run of an agent that is not in `agents`. Does not load whole runs.
     fn has_other_agents(
         &self,
         tenant: &Tenant,
@@ -279,7 +279,7 @@ pub trait Store: Send + Sync + 'static {
         agents: &BTreeSet<AgentName>,
     ) -> BoxFuture<'_, Result<bool, StoreError>>;
 
-    /// Gives a grant for every tool of a thread, in place of an earlier one. None revokes every grant of the thread.
+    /// Grants every tool of a thread, replacing an earlier such grant. None revokes every grant of the thread.
     fn set_auto_approve(
         &self,
         tenant: &Tenant,
@@ -287,13 +287,13 @@ pub trait Store: Send + Sync + 'static {
         given: Option<&AutoApproval>,
     ) -> BoxFuture<'_, Result<(), StoreError>>;
 
-    /// The run's grants for this tool: the one for every tool, then the newest, at most [`GRANTS_READ_MAX`] in all.
+    /// The run's grants for this tool: the one for every tool, then the newest; at most [`GRANTS_READ_MAX`] in all.
     fn grants_for(&self, lease: &Lease, tool: &ToolName) -> BoxFuture<'_, Result<Vec<Grant>, StoreError>>;
 
-    /// One grant that was not revoked.
+    /// A grant, unless it was revoked.
     fn grant(&self, tenant: &Tenant, id: &GrantId) -> BoxFuture<'_, Result<Option<GrantView>, StoreError>>;
 
-    /// The grants that were not revoked, newest first.
+    /// All grants that were not revoked, newest first.
     fn grants(
         &self,
         tenant: &Tenant,
@@ -301,17 +301,17 @@ pub trait Store: Send + Sync + 'static {
         page: &Page,
     ) -> BoxFuture<'_, Result<Listed<GrantView>, StoreError>>;
 
-    /// [`StoreError::NotFound`] where the tenant has no such grant, or where it was revoked before.
+    /// [`StoreError::NotFound`] if the tenant has no such grant, or if it was already revoked.
     fn revoke_grant(&self, tenant: &Tenant, id: &GrantId) -> BoxFuture<'_, Result<(), StoreError>>;
 
-    /// Removes a thread with its runs, logs and approvals, and the threads of the runs that they delegated to, and so on.
+    /// Removes a thread with its runs, logs and approvals, and recursively the threads of the runs they delegated to.
     /// [`StoreError::Stale`] while a run of any of them has not ended.
     fn delete_thread(&self, tenant: &Tenant, thread: &ThreadId) -> BoxFuture<'_, Result<(), StoreError>>;
 
-    /// A frozen agent of the configuration under the digest of its text. Writing it again changes nothing.
+    /// Stores a frozen agent of the configuration under the digest of its text. Storing it again changes nothing.
     fn put_revision(&self, digest: &Digest, text: &str) -> BoxFuture<'_, Result<(), StoreError>>;
 
-    /// The frozen agent of a run of this thread: what came with a message of the thread, or else what was put.
+    /// The frozen agent of a run of this thread: the thread's inline agent, or one from [`Self::put_revision`].
     fn revision(
         &self,
         tenant: &Tenant,
@@ -319,21 +319,19 @@ pub trait Store: Send + Sync + 'static {
         digest: &Digest,
     ) -> BoxFuture<'_, Result<Option<String>, StoreError>>;
 
-    /// Keeps this key of callbacks, unless one is kept; gives the one that is, with the one before it. Without a key it
-    /// only looks.
+    /// Stores this callback key unless there is one; returns the stored and the previous key. With None it only reads.
     fn callback_keys(
         &self,
         drawn: Option<CallbackKey>,
     ) -> BoxFuture<'_, Result<Option<StoredCallbackKeys>, StoreError>>;
 
-    /// This key is the current one from here on, and the one that was is the previous one.
+    /// Makes this key the current one, and the current one the previous one.
     fn rotate_callback_key(&self, drawn: CallbackKey) -> BoxFuture<'_, Result<KeyRotation, StoreError>>;
 
-    /// These keys of callbacks are gone from here on; false where none of them was kept. A process that has read them
-    /// keeps using them.
+    /// Removes these callback keys; false if none was stored. A process that has read them keeps using them.
     fn remove_callback_keys(&self, which: KeysToRemove) -> BoxFuture<'_, Result<bool, StoreError>>;
 
-    /// Creates a run, and with `lease` gives it to the caller in the same commit: only where it holds its thread.
+    /// Creates a run. With `lease` the same commit gives the caller its lease, but only if the run holds its thread.
     fn create(&self, create: Create) -> BoxFuture<'_, Result<Created, StoreError>>;
 
     fn claim(&self, claim: Claim) -> BoxFuture<'_, Result<Vec<Claimed>, StoreError>>;
@@ -343,20 +341,20 @@ pub trait Store: Send + Sync + 'static {
 
     fn append(&self, lease: &Lease, append: Append) -> BoxFuture<'_, Result<Appended, StoreError>>;
 
-    /// Ends a run whose interrupt was accepted, for the worker that holds it and cannot load it. Nothing that is stored has
-    /// to be decoded: the run ends, its held calls and its inbox are closed, its thread passes to the next run in line, its
-    /// children are interrupted and its parent is told, in one commit. [`StoreError::Stale`] where no interrupt was accepted.
+    /// Ends a run whose interrupt was accepted, for the worker that holds it and cannot load it. Decodes nothing. In
+    /// one commit the run ends, its held calls and inbox are closed, its thread passes to the next queued run, its
+    /// children are interrupted and its parent is notified. [`StoreError::Stale`] if no interrupt was accepted.
     fn end_undecoded(&self, lease: &Lease) -> BoxFuture<'_, Result<Appended, StoreError>>;
 
-    /// True if the run is let go; false while its inbox holds an item.
+    /// True if the run was released; false while its inbox holds an item.
     fn release(&self, lease: &Lease) -> BoxFuture<'_, Result<bool, StoreError>>;
 
-    /// Whether an attempt may still be sent under this lease. Asked right before it is sent; does not wait.
+    /// Whether an attempt may still be sent under this lease. Workers check this right before sending; does not block.
     fn may_send(&self, lease: &Lease) -> bool;
 
     fn submit(&self, tenant: &Tenant, run: &RunId, item: Item) -> BoxFuture<'_, Result<Verdict, StoreError>>;
 
-    /// When the next run that nobody holds falls due.
+    /// When the next run that no worker holds falls due.
     fn next_wake(&self) -> BoxFuture<'_, Result<Option<Timestamp>, StoreError>>;
 
     /// The first decision that was accepted under this id.
@@ -377,7 +375,7 @@ pub trait Store: Send + Sync + 'static {
         page: &Page,
     ) -> BoxFuture<'_, Result<Listed<RunView>, StoreError>>;
 
-    /// The events behind `after`, oldest first, at least one if there is one, at most about `limit`, and no more than
+    /// The events after `after`, oldest first: at least one if there is one, at most about `limit`, and no more than
     /// rule 18 allows.
     fn events(
         &self,
@@ -389,7 +387,7 @@ pub trait Store: Send + Sync + 'static {
 
     fn event(&self, lease: &Lease, seq: u64) -> BoxFuture<'_, Result<Arc<Event>, StoreError>>;
 
-    /// Where a message of a thread stands.
+    /// The position of a message in the logs of its thread.
     fn message(
         &self,
         tenant: &Tenant,
@@ -397,7 +395,7 @@ pub trait Store: Send + Sync + 'static {
         message: &MessageId,
     ) -> BoxFuture<'_, Result<Option<MessagePosition>, StoreError>>;
 
-    /// The messages of a thread in the order in which they joined it, oldest first. [`StoreError::NotFound`] where the
+    /// The messages of a thread in the order in which they joined it, oldest first. [`StoreError::NotFound`] if the
     /// tenant has no such thread.
     fn messages(
         &self,
@@ -406,7 +404,7 @@ pub trait Store: Send + Sync + 'static {
         page: &Page,
     ) -> BoxFuture<'_, Result<Listed<MessageView>, StoreError>>;
 
-    /// The run that a message with this key has started in the thread, and what was posted.
+    /// The run that a message with this key started in the thread, and the digest of the posted body.
     fn posted(
         &self,
         tenant: &Tenant,
@@ -414,9 +412,9 @@ pub trait Store: Send + Sync + 'static {
         scope: &str,
     ) -> BoxFuture<'_, Result<Option<(RunId, Digest)>, StoreError>>;
 
-    /// Keeps an answer as long as the run, unless one is kept under this scope; gives the one that is. One more than a
-    /// run remembers is [`StoreError::Impossible`].
-    /// [`StoreError::NotFound`] where the tenant has no such run.
+    /// Stores an answer for the lifetime of the run, unless one is stored under this scope; returns the stored one.
+    /// [`StoreError::Impossible`] if the run already has the maximum number of answers. [`StoreError::NotFound`] if the
+    /// tenant has no such run.
     fn store_response(
         &self,
         tenant: &Tenant,
@@ -432,19 +430,19 @@ pub trait Store: Send + Sync + 'static {
         scope: &str,
     ) -> BoxFuture<'_, Result<Option<StoredResponse>, StoreError>>;
 
-    /// What plugins keep for the run and for its thread, for whoever looks. [`StoreError::NotFound`] where the tenant has
-    /// no such run.
+    /// Plugin state of the run and of its thread, for callers without a lease. [`StoreError::NotFound`] if the tenant
+    /// has no such run.
     fn state(&self, tenant: &Tenant, run: &RunId) -> BoxFuture<'_, Result<Vec<StateView>, StoreError>>;
 
-    /// Call ids of the thread that equal one of these, or one of these with `~` and something behind it; used ones,
-    /// and those whose message `msg_CALL` is somebody else's.
+    /// Taken call ids of the thread that equal one of `asked`, or one of them followed by `~` and more. An id is taken
+    /// if it was used, or if its message `msg_CALL` belongs to something else.
     fn taken_call_ids(
         &self,
         lease: &Lease,
         asked: &[String],
     ) -> BoxFuture<'_, Result<BTreeSet<CallId>, StoreError>>;
 
-    /// What plugins keep for the run and for its thread, for the worker.
+    /// Plugin state of the run and of its thread, for the worker.
     fn plugin_state(&self, lease: &Lease) -> BoxFuture<'_, Result<Vec<StateRow>, StoreError>>;
 
     /// One suspension, open or closed.
@@ -464,7 +462,7 @@ pub trait Store: Send + Sync + 'static {
 
     fn metrics(&self) -> StoreMetrics;
 
-    /// Costs about as much as there are runs that have not ended: not for every request.
+    /// The cost grows with the number of runs that have not ended, so do not call it on every request.
     fn run_counts(&self) -> BoxFuture<'_, Result<RunCounts, StoreError>>;
 
     /// Whether other processes may work on the same runs.
@@ -472,26 +470,26 @@ pub trait Store: Send + Sync + 'static {
         false
     }
 
-    /// Comes back with what happened elsewhere. Dropping it loses no ring. The store of one process never rings.
+    /// The next notification from another process. Cancel-safe. Never resolves in the store of a single process.
     fn next_notification(&self) -> BoxFuture<'_, Notification> {
         Box::pin(std::future::pending())
     }
 
-    /// Somebody here watches a run that another process may hold, and wants to hear what is said on the way: until its
-    /// next commit, whoever holds it is rung ([`Notification::LiveRequested`]). Does not wait.
+    /// Requests live updates of a run that another process may hold, for a watcher here. Until the run's next commit
+    /// its holder is notified ([`Notification::LiveRequested`]). Does not block.
     fn request_live(&self, _run: &RunId) {}
 
-    /// Brings what is said on the way of a run that is held here to whoever else watches it ([`Notification::Live`]). Does not
-    /// wait, and may fail without a word: the event that follows carries the whole.
+    /// Sends live updates of a run that this process holds to watchers in other processes ([`Notification::Live`]).
+    /// Does not block, and may fail silently: the event that follows carries the complete content.
     fn publish_live(&self, _run: &RunId, _after: u64, _updates: Vec<LiveUpdate>) {}
 
-    /// Nobody in this process works on any run from here on: other processes may go on with what it holds at once.
-    /// Where leases end with the process there is nothing to do.
+    /// This process has stopped working on all its runs: releases them, so that other processes may continue them at
+    /// once. A no-op if leases end with the process.
     fn release_all(&self) -> BoxFuture<'_, Result<(), StoreError>> {
         Box::pin(std::future::ready(Ok(())))
     }
 
-    /// The clock by which an engine on this store judges what is due, where it is not this machine's.
+    /// The clock by which an engine on this store decides what is due, if it is not this machine's clock.
     fn clock(&self) -> Option<Arc<dyn Clock>> {
         None
     }

@@ -1,4 +1,4 @@
-//! What a store shows to whoever asks: threads, runs, suspensions and pages of them.
+//! What a store returns to readers: threads, runs, suspensions and pages of them.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use serde_json::Value;
 use super::{StoreError, StoreFailure, Tenant};
 use crate::weight::weight;
 
-/// An event with the name of its commit, on the last event of the commit.
+/// An event. The last event of a commit also carries the commit's checkpoint.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CommittedEvent {
     pub event: Arc<Event>,
@@ -29,21 +29,21 @@ pub struct CommittedEvent {
 }
 
 impl CommittedEvent {
-    /// What the event takes up in memory, roughly.
+    /// Approximate size in memory.
     #[must_use]
     pub fn weight(&self) -> usize {
         weight(&self.event)
     }
 }
 
-/// One place of a log as it is read. A row that cannot be decoded takes its place and hides no other.
+/// One position of a log. A row that cannot be decoded takes up its own position and hides no other.
 #[derive(Clone, Debug, PartialEq)]
 pub enum LogEntry {
     Event(CommittedEvent),
     Unreadable(UnreadableEvent),
 }
 
-/// An event that is stored and cannot be decoded.
+/// A stored event that cannot be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnreadableEvent {
     pub seq: u64,
@@ -67,7 +67,7 @@ impl LogEntry {
         }
     }
 
-    /// What it takes up in memory, roughly.
+    /// Approximate size in memory.
     #[must_use]
     pub fn weight(&self) -> usize {
         match self {
@@ -84,13 +84,13 @@ impl LogEntry {
         }
     }
 
-    /// The event, for a reader that cannot do without it.
+    /// The event, for a reader that requires it.
     pub fn decoded(&self) -> Result<&CommittedEvent, StoreError> {
         self.readable().ok_or_else(|| unreadable(&format!("event {}", self.seq())))
     }
 }
 
-/// Every event of a page, for a reader that cannot do without any.
+/// Every event of a page, for a reader that requires all of them.
 pub fn decoded(page: Vec<LogEntry>) -> Result<Vec<CommittedEvent>, StoreError> {
     page.into_iter()
         .map(|logged| match logged {
@@ -126,19 +126,19 @@ impl Countable {
 #[derive(Clone, Debug, PartialEq)]
 pub struct ThreadView {
     pub id: ThreadId,
-    /// The store's own number for the thread.
+    /// The store's internal row number of the thread.
     pub row: i64,
-    /// None where there is no such thread.
+    /// None if there is no such thread.
     pub created_at: Option<Timestamp>,
-    /// None where it cannot be decoded.
+    /// None if it cannot be decoded.
     pub metadata: Option<Value>,
-    /// The last message: a run begins after it unless it says otherwise.
+    /// The last message. A run begins after it unless the run names another message.
     pub head: Option<MessageId>,
-    /// Its unended runs.
+    /// The thread's unended runs.
     pub state: ThreadState,
-    /// The giver of the grant for every tool.
+    /// Who granted every tool of the thread.
     pub auto_approved_by: Option<Principal>,
-    /// Tools for which a grant was given and not revoked, by name.
+    /// Tools that have an unrevoked grant, by name.
     pub approved_tools: Vec<ToolName>,
 }
 
@@ -157,8 +157,9 @@ impl ThreadView {
         }
     }
 
-    /// Whether the thread is still the one that was seen, or is still absent. [`StoreError::NotFound`] if it is gone, and
-    /// [`StoreError::Stale`] if another one has its id. A number may be given out again, but not to a thread of the same age.
+    /// Checks that the thread is still the one that was seen, or is still absent. [`StoreError::NotFound`] if it is
+    /// gone, [`StoreError::Stale`] if another thread has its id. A row number may be reused, but not by a thread with
+    /// the same creation time.
     pub fn check_same(&self, seen: &Self) -> Result<(), StoreError> {
         match (seen.created_at, self.created_at) {
             (Some(_), None) => Err(StoreError::NotFound),
@@ -167,10 +168,10 @@ impl ThreadView {
         }
     }
 
-    /// How a run is admitted to this thread, which is the one that was seen. [`StoreError::Busy`] or [`StoreError::Stale`] where
-    /// it is not.
+    /// How a run is admitted to this thread. The caller has checked that it is the thread that was seen.
+    /// [`StoreError::Busy`] or [`StoreError::Stale`] if the run is not admitted.
     pub fn admit(&self, seen: &Self, if_busy: IfBusy, lease: bool) -> Result<Admission, StoreError> {
-        // A run that starts in the commit that creates it begins after the message that was seen.
+        // A run that starts in the commit that creates it begins after the last message that the caller saw.
         if lease && (self.state != ThreadState::Free || self.head != seen.head) {
             return Err(StoreError::Stale);
         }
@@ -181,7 +182,7 @@ impl ThreadView {
     }
 }
 
-/// Where a message stands in the logs of its thread.
+/// The position of a message in the logs of its thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MessagePosition {
     pub run: RunId,
@@ -189,19 +190,19 @@ pub struct MessagePosition {
     pub role: Role,
 }
 
-/// A message of a thread as lists show it. Texts are stored once: what it refers to stands in the log of its run.
+/// A message of a thread as lists show it. Texts are stored once: those it refers to are in the log of its run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MessageView {
     pub id: MessageId,
     pub run: RunId,
-    /// Of the event that added it to the thread.
+    /// Sequence number of the event that added it to the thread.
     pub seq: u64,
     pub role: Role,
-    /// None where the event cannot be decoded.
+    /// None if the event cannot be decoded.
     pub said: Option<TimedMessage>,
 }
 
-/// A message as its event has it.
+/// A message as its event has it, with the event's time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TimedMessage {
     pub at: Timestamp,
@@ -209,7 +210,7 @@ pub struct TimedMessage {
 }
 
 impl TimedMessage {
-    /// None where the event adds no message.
+    /// None if the event adds no message.
     #[must_use]
     pub fn from_event(event: &Event) -> Option<Self> {
         let Fact::MessageAdded(message) = &event.fact else { return None };
@@ -217,18 +218,18 @@ impl TimedMessage {
     }
 }
 
-/// What a plugin keeps, for a reader without a lease.
+/// One entry of plugin state, for a reader without a lease.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StateView {
     pub plugin: PluginName,
     pub scope: Scope,
     pub key: String,
-    /// None where it cannot be decoded.
+    /// None if it cannot be decoded.
     pub value: Option<Arc<Value>>,
 }
 
 impl StateView {
-    /// The row, for a worker, which cannot do without its value.
+    /// The row, for a worker, which requires the value.
     pub fn decoded(self) -> Result<StateRow, StoreError> {
         let Self { plugin, scope, key, value } = self;
         let value = value.ok_or_else(|| unreadable(&format!("what plugin {plugin} keeps under {key}")))?;
@@ -243,11 +244,11 @@ pub struct RunView {
     pub thread: ThreadId,
     pub agent: AgentName,
     pub status: PublicRunStatus,
-    /// Of the last event.
+    /// The last event's sequence number.
     pub seq: u64,
-    /// None where it cannot be decoded.
+    /// None if it cannot be decoded.
     pub control: Option<Control>,
-    /// An interrupt was accepted, heard or not.
+    /// An interrupt was accepted, whether or not the run has processed it.
     pub interrupt_accepted: bool,
     pub created_at: Timestamp,
     pub started_at: Option<Timestamp>,
@@ -255,19 +256,19 @@ pub struct RunView {
 }
 
 impl RunView {
-    /// The state, for a caller that cannot do without it.
+    /// The state, for a caller that requires it.
     pub fn decoded(&self) -> Result<&Control, StoreError> {
         self.control.as_ref().ok_or_else(|| unreadable(&format!("the state of run {}", self.id)))
     }
 
-    /// An interrupt that was accepted shows at once, heard or not.
+    /// An accepted interrupt shows at once, even if the run has not processed it.
     #[must_use]
     pub const fn shown_status(&self) -> PublicRunStatus {
         self.status.with_interrupt(self.interrupt_accepted)
     }
 }
 
-/// A suspension with what a person needs to see.
+/// A suspension with everything an approver needs to see.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SuspensionView {
     pub tenant: Tenant,
@@ -276,22 +277,22 @@ pub struct SuspensionView {
     pub thread: ThreadId,
     pub agent: AgentName,
     pub call: CallId,
-    /// 0 where the event that opened it cannot be decoded.
+    /// 0 if the event that opened it cannot be decoded.
     pub step: u32,
     pub kind: SuspensionKind,
-    /// With who, when and why: as it stands in the log, or as the accepted answer says.
+    /// Status, with who, when and why in the fields below: from the log, or as the accepted answer says.
     pub status: ApprovalStatus,
-    /// An accepted answer is on its way, and the run has not heard it; nobody else can decide any more.
+    /// An answer was accepted that the run has not processed yet. No further decision is possible.
     pub answered: bool,
-    /// What will run in place of what is shown, where an accepted answer that the run has not heard says so.
+    /// The arguments that will run instead of those shown, if an accepted and still unprocessed answer edits them.
     pub edited: Option<Arguments>,
-    /// None where the event that opened it cannot be decoded.
+    /// None if the event that opened it cannot be decoded.
     pub opened: Option<Arc<OpenedSuspension>>,
-    /// It is answered, and the answer cannot be decoded.
+    /// It is answered, but the answer cannot be decoded.
     pub answer_is_unreadable: bool,
-    /// Of the event that opened it.
+    /// Sequence number of the event that opened it.
     pub opened_seq: u64,
-    /// Of the event that closed it, which has what was decided in full.
+    /// Sequence number of the event that closed it, which contains the full decision.
     pub closed_seq: Option<u64>,
     pub created_at: Timestamp,
     pub decided_at: Option<Timestamp>,
@@ -303,7 +304,7 @@ pub struct SuspensionView {
 }
 
 impl SuspensionView {
-    /// As it is shown while the run has not heard the accepted item that answers it.
+    /// The view to show while the run has not processed the accepted item that answers it.
     #[must_use]
     pub fn answered_by(self, item: &Item) -> Self {
         let preview = self.opened.as_ref().and_then(|opened| preview_answer(opened, item));
@@ -320,38 +321,38 @@ impl SuspensionView {
         }
     }
 
-    /// As it is shown while the run has not heard an accepted item that cannot be decoded.
+    /// The view to show while the run has not processed an accepted item that cannot be decoded.
     #[must_use]
     pub fn answered_unreadably(self) -> Self {
         Self { answered: true, answer_is_unreadable: true, ..self }
     }
 
-    /// Something of it cannot be decoded.
+    /// Some part of it cannot be decoded.
     #[must_use]
     pub const fn is_unreadable(&self) -> bool {
         self.opened.is_none() || self.answer_is_unreadable
     }
 
-    /// What was asked, for a caller that cannot do without it.
+    /// What was asked, for a caller that requires it.
     pub fn decoded(&self) -> Result<&Arc<OpenedSuspension>, StoreError> {
         self.opened.as_ref().ok_or_else(|| unreadable(&format!("the event that opened {}", self.id)))
     }
 
-    /// Of the event that changed it last.
+    /// Sequence number of the last event that changed it.
     #[must_use]
     pub fn changed_seq(&self) -> u64 {
         self.closed_seq.unwrap_or(self.opened_seq)
     }
 
-    /// What will run, exactly; none where nothing is left to run.
+    /// The exact arguments that will run; None if nothing is left to run.
     #[must_use]
     pub fn arguments(&self) -> Option<&Value> {
         self.opened.as_ref()?.shown_arguments()
     }
 }
 
-/// One run on the way to a held call, with the call of it that leads further down; in the last one it is the held
-/// call itself.
+/// One run on the path to a held call, with its call that leads to the next run. In the last entry it is the held call
+/// itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathEntry {
     pub run: RunId,
@@ -359,23 +360,23 @@ pub struct PathEntry {
     pub call: CallId,
 }
 
-/// Which runs. What is not set does not matter.
+/// Selects runs. Fields that are not set match everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RunFilter {
-    /// As it is shown ([`RunView::shown_status`]).
+    /// Compared with the status that is shown ([`RunView::shown_status`]).
     pub status: Option<PublicRunStatus>,
     pub thread: Option<ThreadId>,
     pub agent: Option<AgentName>,
 }
 
-/// Which suspensions; the pending ones, if nothing else is said.
+/// Selects suspensions; by default the pending ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApprovalFilter {
     pub status: Option<ApprovalStatus>,
     pub run: Option<RunId>,
     pub thread: Option<ThreadId>,
-    /// Those that a later event of `run` than this has opened or closed, and those whose answer the run has not heard.
-    /// It says nothing where no run is named.
+    /// Only suspensions that an event of `run` after this one opened or closed, and those with an unprocessed answer.
+    /// Has no effect if `run` is not set.
     pub changed_after: u64,
 }
 
@@ -386,13 +387,13 @@ impl Default for ApprovalFilter {
 }
 
 impl ApprovalFilter {
-    /// What is pending in one run.
+    /// The pending suspensions of one run.
     #[must_use]
     pub fn for_run(run: &RunId) -> Self {
         Self { run: Some(run.clone()), ..Self::default() }
     }
 
-    /// Whether it has the status that is asked for. What is answered is not pending, whatever its answer says.
+    /// Whether the suspension matches. An answered one is not pending, whatever its answer says.
     #[must_use]
     pub fn matches(&self, view: &SuspensionView) -> bool {
         let is = |status| view.status == status && !(view.answered && status == ApprovalStatus::Pending);
@@ -401,21 +402,21 @@ impl ApprovalFilter {
             && self.thread.as_ref().is_none_or(|thread| view.thread == *thread)
     }
 
-    /// What has changed in one run since this event, whatever became of it.
+    /// Suspensions of one run, in any status, that changed since this event.
     #[must_use]
     pub fn changed(run: &RunId, after: u64) -> Self {
         Self { status: None, run: Some(run.clone()), thread: None, changed_after: after }
     }
 }
 
-/// The grant for every tool of a thread, as it is given.
+/// A new grant for every tool of a thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AutoApproval {
     pub id: GrantId,
     pub by: Principal,
 }
 
-/// Grants that are read for one call. A further one does not count, and its call is held.
+/// Maximum number of grants that are read for one call. Further ones are ignored, so a call that needs them is held.
 pub const GRANTS_READ_MAX: usize = 100;
 
 /// A grant as lists show it.
@@ -425,20 +426,20 @@ pub struct GrantView {
     /// Its reasons cannot be decoded: it shows none, and lifts none.
     pub is_unreadable: bool,
     pub thread: ThreadId,
-    /// When it was given. Of one that was stored before grants were: when its thread was created.
+    /// When it was granted. For one from before the store recorded this, the creation time of its thread.
     pub since: Timestamp,
 }
 
-/// Which grants. What is not set does not matter.
+/// Selects grants. Fields that are not set match everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GrantFilter {
     pub by: Option<Principal>,
 }
 
-/// Which part of a list.
+/// Selects a part of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page {
-    /// As the last page gave it.
+    /// The `next` of the previous page.
     pub cursor: Option<String>,
     pub limit: usize,
 }
@@ -457,6 +458,6 @@ impl Default for Page {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Listed<T> {
     pub items: Vec<T>,
-    /// None at the end.
+    /// None on the last page.
     pub next: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! A store in front of another one, which says only where it differs.
+//! A store in front of another one, which implements only the methods in which it differs.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -23,12 +23,12 @@ use super::{
 use crate::callback::{CallbackKey, KeyRotation, KeysToRemove, StoredCallbackKeys};
 use crate::clock::Clock;
 
-/// From the signatures of [`Store`]: a [`Wrapper`] of which each method asks the store behind it, and the [`Store`] that
-/// every wrapper is.
+/// Generates, from the signatures of [`Store`], the trait [`Wrapper`], whose methods call the inner store by default,
+/// and an implementation of [`Store`] for every wrapper.
 macro_rules! wrapper_of_store {
     ($(fn $method:ident(&self $(, $argument:ident: $type:ty)*) $(-> $answer:ty)?;)*) => {
-        /// A store in front of another one. It writes the methods in which it differs, and is the store
-        /// [`inner`](Self::inner) it in all others.
+        /// A store in front of another one. It implements the methods in which it differs; all others call the store
+        /// that [`inner`](Self::inner) returns.
         pub trait Wrapper: Send + Sync + 'static {
             fn inner(&self) -> &dyn Store;
 
@@ -37,7 +37,7 @@ macro_rules! wrapper_of_store {
             })*
         }
 
-        // A method that `Store` has a body for would be the store's own here, and not that of the store behind it.
+        // A `Store` method with a default body would run that body here instead of calling the inner store.
         #[deny(clippy::missing_trait_methods)]
         impl<W: Wrapper> Store for W {
             $(fn $method(&self $(, $argument: $type)*) $(-> $answer)? {

@@ -1,4 +1,4 @@
-//! What one pass says to the machine and will store in one commit.
+//! What one pass applies to the machine and will store in one commit.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::store::{Append, CommittedEvent, NewChildRun};
 
 #[derive(Debug)]
 pub(crate) struct Batch {
-    /// The state at the beginning of the commit; none where the run begins with it.
+    /// The state before the commit; None if the commit creates the run.
     before: Option<Arc<Control>>,
     pub(crate) events: Vec<Event>,
     pub(crate) consumed: Vec<Ticket>,
@@ -34,7 +34,7 @@ impl Batch {
         }
     }
 
-    /// A run that begins here.
+    /// A batch that creates a run.
     pub(crate) fn for_new_run(
         order: RunRequest,
         revision: Arc<Revision>,
@@ -60,7 +60,7 @@ impl Batch {
         self.events.is_empty() && self.consumed.is_empty() && self.accepted.is_empty()
     }
 
-    /// Decides, and applies to the worker's copy. A rejection changed nothing.
+    /// Decides, and applies the events to the worker's copy. A rejection changes nothing.
     pub(crate) fn apply(
         &mut self,
         run: &mut Run,
@@ -72,7 +72,7 @@ impl Batch {
         self.take(run, decided, ticket)
     }
 
-    /// The same where an accepted interrupt waits behind it.
+    /// The same if an accepted interrupt follows it.
     pub(crate) fn apply_before_interrupt(
         &mut self,
         run: &mut Run,
@@ -99,7 +99,7 @@ impl Batch {
         Ok(decided.outcome)
     }
 
-    /// Whether it closes what an accepted answer in the inbox is for, and has not heard the answer before.
+    /// Whether the batch closes a suspension without having processed the accepted answer for it in the inbox.
     pub(crate) fn overtakes(&self, inbox: &[(Ticket, Item)]) -> bool {
         let overtakes = |before: &Arc<Control>| {
             inbox::overrides_accepted_answer(before, inbox, &self.rows.closed, &self.consumed)
@@ -107,7 +107,7 @@ impl Batch {
         self.before.as_ref().is_some_and(overtakes)
     }
 
-    /// `version` is that of the run as it was seen.
+    /// `version` is the run's version as the worker has seen it.
     pub(crate) fn into_append(
         self,
         version: u64,
@@ -129,7 +129,7 @@ impl Batch {
     }
 }
 
-/// The events of one commit, the last one with the commit's name.
+/// The events of one commit, the last one with the commit's checkpoint.
 pub(crate) fn committed(events: &[Arc<Event>]) -> Vec<CommittedEvent> {
     let last = events.len().saturating_sub(1);
     let name = checkpoint::from_event_iter(events.iter().map(|event| &**event));

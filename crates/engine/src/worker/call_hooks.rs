@@ -1,4 +1,4 @@
-//! What is said about calls before and after they run: in the model's order of calls, one judgement after the other.
+//! Hooks before and after calls: in the model's order of calls, one at a time.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use super::{AfterToolAnswer, Batch, Stop, Worker};
 use crate::plugin::{CallResult, GateRevisit, Subject};
 
 impl Worker {
-    /// Plugins are being asked about a call: the next one is asked about when that is stored.
+    /// Whether plugins are being asked about a call. They are asked about the next one after that answer is stored.
     pub(super) fn is_asking_about_call(&self) -> bool {
         self.tasks.iter().any(|task| !task.finished && asks_about_call(&task.effect))
     }
@@ -59,7 +59,7 @@ impl Worker {
         })
     }
 
-    /// Where no plugin has to be asked, the gate is a look at the configuration, and needs no commit before it.
+    /// If no plugin has to be asked, the gate only needs the configuration, and no commit is needed before it.
     pub(super) async fn process_gates(&mut self, batch: &mut Batch, now: Timestamp) -> Result<(), NotStored> {
         if self.phases().has(Phase::BeforeToolExecute) {
             return Ok(());
@@ -73,7 +73,7 @@ impl Worker {
                 return Ok(());
             }
             for call in calls {
-                // An earlier one may have ended the run.
+                // The gate of an earlier call may have ended the run.
                 if !self.run.wanted().contains(&Effect::Gate(call.clone())) {
                     continue;
                 }
@@ -85,7 +85,7 @@ impl Worker {
         }
     }
 
-    /// All answers that are not recorded yet together, whenever one comes in and after other news.
+    /// Applies all AfterTool answers that are not recorded yet together, whenever one arrives and after other events.
     pub(super) fn process_after_tools(
         &mut self,
         batch: &mut Batch,
@@ -122,7 +122,7 @@ pub(super) const fn asks_about_call(effect: &Effect) -> bool {
     }
 }
 
-/// Gates before attempts before results, as they are declared, and each kind in the model's order of calls.
+/// Gates before attempts before results, in the order of `kind`; within a kind in the model's order of calls.
 pub(super) fn in_order(control: &Control, wanted: BTreeSet<Effect>) -> Vec<Effect> {
     let mut ordered: Vec<Effect> = wanted.into_iter().collect();
     ordered.sort_by_cached_key(|effect| {

@@ -1,4 +1,4 @@
-//! Child runs: what a call of an agent tool creates, in the same commit.
+//! Child runs: created by a call of an agent tool, in the same commit.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::Batch;
 use crate::node::Agents;
 use crate::store::NewChildRun;
 
-/// The argument that an agent tool's call says its work in; without it the child reads all arguments.
+/// The argument in which the call of an agent tool describes its task; without it the child reads all arguments.
 const MESSAGE_ARGUMENT: &str = "message";
 
 /// Whether every agent that this commit delegates to is configured.
@@ -76,7 +76,7 @@ fn child(
     Ok(NewChildRun { thread: spawn.thread.clone(), first: Arc::new(first), control: Arc::new(control) })
 }
 
-/// What the child is asked to do: the call's arguments, as they were decided on.
+/// The child's task: the call's arguments as they were decided on.
 fn task(batch: &Batch, parent: &Control, spawn: &Spawn, arguments: &BTreeMap<u64, Arguments>) -> Value {
     let stored = parent.call(&spawn.call).map(|call| call.arguments_seq);
     let said_here = batch.events.iter().rev().find_map(|event| {

@@ -1,4 +1,4 @@
-//! How a worker comes to its run.
+//! How a worker obtains its run.
 
 use std::sync::Arc;
 
@@ -10,14 +10,14 @@ use crate::agent::Pinned;
 use crate::node::{Reply, Slot, WorkerMessage};
 use crate::store::{Claim, Claimed, Lease, Loaded, StoreError, StoreFailure};
 
-/// A run that is held and could be loaded.
+/// A run that was claimed and could be loaded.
 pub(super) struct LoadedClaim {
     pub(super) lease: Lease,
     pub(super) loaded: Loaded,
     pub(super) doubt_at: Timestamp,
 }
 
-/// None where somebody else has the run, or it has ended.
+/// None if another worker has the run, or it has ended.
 pub(super) async fn claim_run(
     ctx: &mut WorkerContext,
     slot: &mut Slot,
@@ -44,7 +44,7 @@ async fn load_worker(ctx: &mut WorkerContext, slot: &mut Slot, claimed: Claimed)
     Some(Worker::new(&ctx.node, claim, pinned))
 }
 
-/// A run that cannot be decoded is halted until it can be, or until an interrupt ends it: then there is none.
+/// A run that cannot be decoded is halted until it can be, or until an interrupt ends it, which returns None.
 async fn load_or_halt(ctx: &mut WorkerContext, slot: &mut Slot, claimed: Claimed) -> Option<LoadedClaim> {
     let Claimed { lease, loaded, doubt_at } = claimed;
     let mut loaded = loaded.map_err(StoreError::Failed);
@@ -73,8 +73,8 @@ async fn load_or_halt(ctx: &mut WorkerContext, slot: &mut Slot, claimed: Claimed
     }
 }
 
-/// Nobody else gets the run: there is no way but to wait until the store answers. None where a lost lease let it go, where an
-/// interrupt ended it, and where the engine stops before what is damaged can be read.
+/// No other worker can get the run, so wait until the store answers. None if the lease was lost, if an interrupt ended
+/// the run, or if the engine stops before the damaged data can be read.
 async fn pinned_or_halt(
     ctx: &mut WorkerContext,
     slot: &mut Slot,
@@ -85,7 +85,7 @@ async fn pinned_or_halt(
         match ctx.node.pinned(&claim.lease.tenant, &claim.loaded.control).await {
             Ok(pinned) => {
                 if was_halted {
-                    // Whatever rang meanwhile is not in what was loaded with the claim.
+                    // Items that were signalled meanwhile are not in what was loaded with the claim.
                     ctx.inbox_signal.notify();
                 }
                 return Some(pinned);

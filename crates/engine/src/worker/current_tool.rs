@@ -1,4 +1,4 @@
-//! A decision meets the tool as it is now.
+//! Checks a decision against the tool as it is now.
 
 use machine::inbox::Item;
 use machine::suspension::Held;
@@ -6,13 +6,13 @@ use machine::suspension::Held;
 use super::Worker;
 
 impl Worker {
-    /// A decision that waited was accepted for the tool as it was then. If the tool has changed since, the approval is void
-    /// before it is recorded. A tool that is gone fails the call at the gate.
+    /// A waiting decision was accepted for the tool as it was then. If the tool has changed since, the approval is void
+    /// before it is recorded. If the tool is gone, the call fails at the gate.
     pub(super) fn with_current_definition(&self, mut item: Item) -> Item {
         if let Item::Decision(decision) | Item::Early { decision, .. } = &mut item
             && let Some(call) = self.run.control.call(&decision.call)
             && let Some(Held::Approval { definition }) = call.suspension().map(|open| &open.held)
-            // One that was void when it was accepted stays void, even if the tool is what was shown again.
+            // A decision that was void when it was accepted stays void, even if the tool matches what was shown again.
             && !decision.is_for_changed_tool(*definition)
         {
             let agents = self.node.agents();

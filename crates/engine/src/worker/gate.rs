@@ -1,4 +1,4 @@
-//! The gate's look at the world: is the tool still there, are the arguments good, which grants count.
+//! What the gate has to look up: whether the tool still exists, whether the arguments are valid, which grants apply.
 
 use machine::call::Call;
 use machine::event::{Event, Fact};
@@ -14,7 +14,7 @@ use crate::arguments;
 use crate::node::Agents;
 
 impl Worker {
-    /// All that the gate needs to know of a call.
+    /// Everything the gate needs to know about a call.
     pub(super) async fn gated(&mut self, id: &CallId, hooks: HookAnswers) -> Result<GateInput, Stop> {
         let Some(call) = self.run.control.call(id).cloned() else {
             return Err(Stop::Broken(format!("call {id} is at the gate and nobody knows it")));
@@ -50,12 +50,12 @@ impl Worker {
         Ok(gated)
     }
 
-    /// A grant ends with the role of its giver.
+    /// A grant ends when its giver loses the role of approver.
     fn may_approve(&self, giver: &Principal) -> bool {
         (self.node.approvers)(&self.lease.tenant, giver, &self.pinned.agent)
     }
 
-    /// Grants are looked up only where they could matter.
+    /// Grants are looked up only if they could matter.
     fn may_need_approval(&self, call: &Call, tool: &Tool, gated: &GateInput) -> bool {
         let agent = self.pinned.revision.policy.approval;
         let scopes = ApprovalScopes { agent, run: self.run.control.policy.approval.max(agent) };
@@ -80,7 +80,7 @@ impl Worker {
                 }
             },
             Some(_) => ToolLookup::OutOfScope,
-            // A tool that the agent had when the run began and has no longer is gone, wherever else it may be.
+            // A tool that the agent had when the run began and no longer has is gone, even if another agent has it.
             None if !self.pinned.has_tool(&call.tool) && agents.has_tool(&call.tool) => {
                 ToolLookup::OutOfScope
             }
@@ -88,7 +88,7 @@ impl Worker {
         }
     }
 
-    /// A hook hid the tool in the step that asked for the call.
+    /// Whether a hook hid the tool in the step that requested the call.
     async fn is_hidden(&mut self, call: &Call) -> Result<bool, Stop> {
         let phases = self.phases();
         if !phases.has(Phase::StepStart) && !phases.has(Phase::BeforeInference) {
@@ -100,7 +100,7 @@ impl Worker {
         Ok(self.history().await?.hidden().contains(&call.tool))
     }
 
-    /// The arguments that will run, from memory or from the event that has them.
+    /// The arguments that will run, from memory or from the event that contains them.
     pub(super) async fn arguments_of(&mut self, call: &Call) -> Result<Arguments, Stop> {
         if let Some(known) = self.arguments.get(&call.arguments_seq) {
             return Ok(known.clone());

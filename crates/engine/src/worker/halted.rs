@@ -1,4 +1,4 @@
-//! A run that cannot go on: the store is in trouble, what is stored cannot be read, or a mistake of ours stands in the way.
+//! A run that cannot continue: the store fails, stored data cannot be read, or a bug in Holdpoint prevents it.
 
 use std::mem;
 use std::sync::Arc;
@@ -8,12 +8,12 @@ use super::{Stop, Worker, WorkerContext};
 use crate::node::{Need, Node, Reply, Slot, WorkerMessage};
 use crate::store::{Appended, Lease, StoreError, StoreFailure};
 
-/// Before what cannot be read is read again. Somebody has to mend it first; whoever brings something does not wait for this.
+/// Pause before unreadable data is read again. An operator has to repair it first; submitters do not wait for this.
 const UNREADABLE_RETRY_PAUSE: Duration = Duration::from_secs(60);
 
-/// While the store is in trouble nobody is kept waiting for this worker: whoever brings something asks the store.
+/// Waits while the store fails. Submitters are not kept waiting: they are redirected to the store.
 pub(super) async fn pause(ctx: &mut WorkerContext) {
-    // Not by the engine's clock: a store in trouble may be whose clock that is.
+    // Does not use the engine's clock, which may belong to the failing store.
     let over = tokio::time::sleep(ctx.node.settings.store_retry_pause);
     tokio::pin!(over);
     loop {
@@ -25,8 +25,8 @@ pub(super) async fn pause(ctx: &mut WorkerContext) {
     }
 }
 
-/// The same where what is stored of this one run cannot be read. Somebody else has its slot meanwhile, and it may be
-/// left without one. False where the engine stops, which does not wait for it.
+/// The same if the stored data of this one run cannot be read. Its slot is released meanwhile, and the run may end up
+/// without one. False if the engine stops, which does not wait for the repair.
 pub(super) async fn wait_for_repair(ctx: &mut WorkerContext, slot: &mut Slot) -> bool {
     slot.release_for_spare();
     let node = ctx.node.clone();
@@ -49,8 +49,8 @@ pub(super) async fn wait_for_repair(ctx: &mut WorkerContext, slot: &mut Slot) ->
     true
 }
 
-/// Of a run that cannot be loaded: ends it where an interrupt was accepted, else waits until there may be something new.
-/// False where there is nothing to try again for.
+/// For a run that cannot be loaded: ends it if an interrupt was accepted, otherwise waits until something may have
+/// changed. False if there is nothing to retry.
 pub(super) async fn halt(ctx: &mut WorkerContext, slot: &mut Slot, lease: &Lease) -> bool {
     match end_if_interrupted(&ctx.node, lease).await {
         Ok(true) | Err(StoreError::Fenced | StoreError::NotFound) => false,
@@ -68,7 +68,7 @@ pub(super) async fn halt(ctx: &mut WorkerContext, slot: &mut Slot, lease: &Lease
     }
 }
 
-/// Ends a run that cannot go on by the plain columns of its store, if an interrupt of it was accepted.
+/// Ends a run that cannot continue using only the plain columns of its store, if an interrupt was accepted.
 async fn end_if_interrupted(node: &Arc<Node>, lease: &Lease) -> Result<bool, StoreError> {
     let view = node.store.run(&lease.tenant, &lease.run).await?.ok_or(StoreError::NotFound)?;
     if !view.interrupt_accepted {
@@ -92,7 +92,7 @@ fn redirect_to_inbox(ctx: &mut WorkerContext, message: WorkerMessage) {
 }
 
 impl Worker {
-    /// The store is in trouble: what is stored is found out once it answers again. Tasks go on meanwhile.
+    /// The store fails: once it answers again, find out what is stored. Tasks continue meanwhile.
     pub(super) async fn wait_for_store(
         &mut self,
         ctx: &mut WorkerContext,
@@ -137,7 +137,7 @@ impl Worker {
         }
     }
 
-    /// [`Stop::Gone`] where the run cannot be decoded and an accepted interrupt has ended it.
+    /// [`Stop::Gone`] if the run cannot be decoded and an accepted interrupt has ended it.
     async fn end_if_corrupt(&self, trouble: &StoreFailure) -> Result<(), Stop> {
         match trouble {
             StoreFailure::Corrupt(_) => self.end_if_interrupted().await,
@@ -162,9 +162,9 @@ impl Worker {
         }
     }
 
-    /// A mistake of ours: what is stored and what follows from it disagree. What is under way is given up as in a crash,
-    /// nothing begins any more, and nobody else gets the run from this process. What is brought to it is processed all the
-    /// same, so that an interrupt ends it.
+    /// For a bug in Holdpoint: the stored state and its consequences disagree. Tasks are dropped as in a crash, nothing
+    /// new starts, and this process does not release the run. Submitted items are still processed, so that an interrupt
+    /// can end it.
     pub(super) async fn run_halted(mut self, ctx: &mut WorkerContext, slot: &mut Slot, why: &str) -> Stop {
         tracing::error!(
             run = %self.lease.run,
@@ -193,7 +193,7 @@ impl Worker {
             match processed {
                 Ok(()) if self.run.control.ended().is_some() => return Stop::Gone,
                 Err(Stop::Gone) => return Stop::Gone,
-                // The signal was taken, and the inbox was not processed.
+                // The signal was taken, but the inbox was not processed.
                 Err(Stop::StoreFailed(_)) => {
                     pause(ctx).await;
                     if self.node.stopping.is_cancelled() {
@@ -226,7 +226,7 @@ impl Worker {
         self.pass(ctx).await
     }
 
-    /// As if this worker had just come to its run.
+    /// As if this worker had just claimed its run.
     fn reset(&mut self) {
         self.stop_all();
         self.unstored.clear();

@@ -1,4 +1,4 @@
-//! Asking plugins: in registration order, in time, and whatever they do.
+//! Asking plugins: in registration order, with a timeout, and safe from their failures and panics.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,10 +13,10 @@ use super::plugin_lock::{PluginLock, PluginLockGuard};
 use crate::plugin::{HookContext, Plugin, Subject};
 use crate::store::Tenant;
 
-/// Everything that is needed to ask the plugins of a run.
+/// Everything needed to ask the plugins of a run.
 #[derive(Clone)]
 pub(crate) struct Hooks {
-    /// As the run was pinned.
+    /// The plugins that the run is pinned to.
     pub(crate) plugins: Vec<Subscriber>,
     pub(crate) tenant: Tenant,
     pub(crate) thread: ThreadId,
@@ -32,13 +32,13 @@ pub(crate) struct Hooks {
 pub(crate) struct Subscriber {
     pub(crate) name: PluginName,
     pub(crate) phases: PhaseSet,
-    /// None where the plugin is gone.
+    /// None if the plugin is no longer configured.
     pub(crate) plugin: Option<Arc<dyn Plugin>>,
 }
 
 impl Hooks {
-    /// The answers of all plugins that subscribe to the subject's phase, empty ones too. Nobody else is asked until the
-    /// turn is dropped.
+    /// The answers of all plugins that subscribe to the subject's phase, including empty ones. No other plugins of the
+    /// run are asked until the guard is dropped.
     pub(crate) async fn ask(&self, subject: Subject) -> (HookAnswers, PluginLockGuard) {
         let (guard, state) = self.plugin_lock.acquire().await;
         let phase = subject.phase();
@@ -84,7 +84,7 @@ impl Hooks {
     }
 }
 
-/// Nobody said anything and nothing failed: there is nothing to record.
+/// No plugin returned an action and none failed: there is nothing to record.
 pub(crate) fn is_silent(hooks: &HookAnswers) -> bool {
     hooks.answers.iter().all(|answer| match &answer.outcome {
         HookOutcome::Actions(actions) => actions.is_empty(),
@@ -92,8 +92,8 @@ pub(crate) fn is_silent(hooks: &HookAnswers) -> bool {
     })
 }
 
-/// Takes out what would set a key to the value that it has: nothing changes, so nothing is said. Gives the bytes of all
-/// plugin state once the rest is stored.
+/// Removes actions that set a key to the value it already has. Returns the size in bytes of all plugin state once the
+/// rest is stored.
 fn keep_changes(state: &[StateRow], answers: &mut [HookAnswer]) -> u32 {
     let mut rows: Vec<StateRow> = state.to_vec();
     for HookAnswer { plugin, outcome } in answers {
@@ -111,7 +111,7 @@ fn keep_changes(state: &[StateRow], answers: &mut [HookAnswer]) -> u32 {
     u32::try_from(bytes).unwrap_or(u32::MAX)
 }
 
-/// The last value of a key counts.
+/// The last value of a key wins.
 pub(crate) fn put(rows: &mut Vec<StateRow>, row: StateRow) {
     let known = rows
         .iter_mut()

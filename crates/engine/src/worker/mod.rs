@@ -1,4 +1,5 @@
-//! One worker for each run that is held: take what is ready, decide, store it in one commit, publish, do what is wanted.
+//! One worker per held run. It takes what is ready, decides, stores the result in one commit, publishes it, and starts
+//! the wanted effects.
 
 mod batch;
 mod call_hooks;
@@ -49,24 +50,24 @@ use run_metrics::RunMetrics;
 use task_result::{AfterToolAnswer, FinishedTask, TaskOutput, TaskResult};
 use tasks::RunningTask;
 
-/// Where a worker sits: what it works on and how it is reached.
+/// What a worker works on and how it is reached.
 pub(crate) struct WorkerContext {
     pub(crate) node: Arc<Node>,
     pub(crate) tenant: Tenant,
     pub(crate) run: RunId,
-    /// Tells this worker from an earlier one on the same run.
+    /// Distinguishes this worker from an earlier one on the same run.
     pub(crate) number: u64,
     pub(crate) mailbox: mpsc::Receiver<WorkerMessage>,
     pub(crate) inbox_signal: Arc<InboxSignal>,
-    /// The run was given to this process anew: what this worker held counts for nothing, and another one goes on.
+    /// This process claimed the run again: this worker's lease is void, and another worker continues.
     pub(crate) claimed: Option<Box<Claimed>>,
 }
 
-/// How a worker comes to its run.
+/// How a worker obtains its run.
 pub(crate) enum RunSource {
     Claim,
     Claimed(Box<Claimed>),
-    /// It was created here, in the commit that also started it.
+    /// The run was created here, in the commit that also started it.
     Created(Box<CreatedRun>),
 }
 
@@ -76,19 +77,19 @@ pub(crate) struct CreatedRun {
     pub(crate) control: Arc<Control>,
     pub(crate) version: u64,
     pub(crate) pinned: Arc<Pinned>,
-    /// With every event that is stored.
+    /// Contains every stored event.
     pub(crate) history: Option<History>,
-    /// Its first events are published.
+    /// The run's first events are already published.
     pub(crate) feed: Arc<RunFeed>,
 }
 
 /// Why a worker leaves its run.
 #[derive(Debug)]
 pub(crate) enum Stop {
-    /// Somebody else holds the run, or it is over.
+    /// Another worker holds the run, or it has ended.
     Gone,
     StoreFailed(StoreFailure),
-    /// A mistake of ours. The run stays as it is until somebody interrupts it, and nobody else gets it from this process.
+    /// A bug in Holdpoint. The run stays as it is until someone interrupts it, and this process does not release it.
     Broken(String),
 }
 
@@ -108,24 +109,24 @@ pub(crate) struct Worker {
     lease: Lease,
     pinned: Arc<Pinned>,
     feed: HeldFeed,
-    /// The worker's own copy. It runs ahead of the store within a pass, and is loaded again where the store refuses.
+    /// The worker's own copy. Within a pass it runs ahead of the store; if the store refuses, it is loaded again.
     run: Run,
     committed: Arc<Control>,
-    /// All that was accepted by `version` and is not heard.
+    /// Every item that was accepted up to `version` and is not processed.
     inbox: Vec<(Ticket, Item)>,
     version: u64,
     holds_thread: bool,
     begins_after: Option<MessageId>,
     doubt_at: Timestamp,
-    /// Everything that was accepted before the take-over has been heard.
+    /// Everything that was accepted before the takeover has been processed.
     drained: bool,
-    /// Its first events are stored, and nothing has been said to it since.
+    /// Its first events are stored, and no input has been applied since.
     is_just_created: bool,
-    /// The last pass would have overtaken an accepted answer: the inbox is heard first.
+    /// The last pass would have overtaken an accepted answer: the next one processes the inbox first.
     inbox_first: bool,
     /// There is no slot for this run to execute in.
     without_slot: bool,
-    /// What tasks came back with and is not stored.
+    /// Task results that are not stored yet.
     unstored: Vec<TaskResult>,
     submissions: Vec<DirectSubmission>,
     uncertain_commit: Option<UncertainCommit>,
@@ -134,21 +135,21 @@ pub(crate) struct Worker {
     last_task: u64,
     results_in: mpsc::Sender<FinishedTask>,
     results: mpsc::Receiver<FinishedTask>,
-    /// Phases before the model call of this step and attempt whose hooks had nothing to say.
+    /// Phases before the model call of this step and attempt whose hooks returned nothing.
     silent_phases: (u32, u32, Vec<Phase>),
     history: Option<History>,
-    /// Of open calls, by the event that has them.
+    /// Arguments of open calls, by the sequence number of the event that contains them.
     arguments: BTreeMap<u64, Arguments>,
     state: Option<Arc<[StateRow]>>,
     plugin_lock: PluginLock,
-    /// Of plugins whose answers are not stored yet.
+    /// Locks held for plugins whose answers are not stored yet.
     plugin_guards: Vec<PluginLockGuard>,
-    /// The definition of each tool as the gate saw it.
+    /// The digest of each call's tool definition as the gate saw it.
     gated: BTreeMap<CallId, Digest>,
     metrics: RunMetrics,
 }
 
-/// Results that may wait: every task sends one.
+/// Capacity of the results channel: every task sends one result.
 const RESULTS_MAX: usize = 256;
 
 pub(crate) async fn work(mut ctx: WorkerContext, source: RunSource, mut slot: Slot) {
@@ -182,7 +183,7 @@ impl Worker {
         let LoadedClaim { lease, loaded, doubt_at } = claim;
         let Loaded { control, inbox, version, holds_thread, begins_after } = loaded;
         let committed = Arc::new(control.clone());
-        // Somebody else may have gone on with the run meanwhile.
+        // Another worker may have continued the run since the transcript was cached.
         let cached = node.transcript_cache.take(&lease.tenant, &lease.run);
         let history = cached.filter(|history| history.seq() == control.seq);
         let drained = node.unstarted.take(&lease, control.seq);
@@ -222,7 +223,7 @@ impl Worker {
         }
     }
 
-    /// There is nothing to take over: nobody held the run before.
+    /// No takeover is needed: no worker has held the run before.
     fn for_created(node: &Arc<Node>, created: CreatedRun) -> Self {
         let CreatedRun { lease, run, control, version, pinned, history, feed } = created;
         let loaded = Loaded {
@@ -289,7 +290,7 @@ impl Worker {
         }
     }
 
-    /// A run with nothing to do leaves memory. False while there is something to do.
+    /// Releases a run that has nothing to do, so that it leaves memory. False while there is something to do.
     async fn release_if_idle(&mut self, ctx: &mut WorkerContext) -> Result<bool, Stop> {
         self.read_mailbox(ctx);
         let resting = match &self.run.control.status {
@@ -313,11 +314,11 @@ impl Worker {
             return Ok(true);
         }
         self.read_inbox().await?;
-        // What waits there may have to stay: then the run stays too.
+        // The inbox may hold items that have to stay there; then the run stays held too.
         Ok(false)
     }
 
-    /// Until a task comes back, somebody brings something, the inbox is rung, or the deadline comes.
+    /// Waits until a task finishes, a message arrives, the inbox is signalled, or the deadline is reached.
     async fn wait(&mut self, ctx: &mut WorkerContext) {
         if self.has_pending_input() {
             return;
@@ -337,7 +338,7 @@ impl Worker {
             () = ctx.inbox_signal.notified() => {}
             () = due => {}
         }
-        // What has become ready at the same moment shares the commit; nothing is waited for.
+        // Results that are ready at the same moment share the commit; the worker does not wait for others.
         tokio::task::yield_now().await;
         while let Ok(finished) = self.results.try_recv() {
             self.receive_result(finished);
@@ -350,7 +351,8 @@ impl Worker {
         }
     }
 
-    /// Rows that can be heard at this moment, and results that were not stored, are not waited for.
+    /// Whether there is input to process now, so that the worker must not wait: inbox rows that can be processed at
+    /// this moment, submissions, and results that are not stored.
     fn has_pending_input(&self) -> bool {
         let items: Vec<Item> = self.inbox.iter().map(|(_, item)| item.clone()).collect();
         !self.unstored.is_empty()
@@ -363,7 +365,7 @@ impl Worker {
         task.finished = true;
         let TaskOutput { body, guard } = finished.output;
         self.plugin_guards.extend(guard);
-        // The task asks its phases in order and stops at the first that says something.
+        // The task asks its phases in order and stops at the first one whose hooks return something.
         if let TaskResult::Input(input) = &body
             && let Input::PhaseAnswered { phase: answered, .. } = &**input
             && let Effect::CallModel { ask_first, .. } = &task.effect
@@ -397,12 +399,12 @@ impl Worker {
         Ok(())
     }
 
-    /// Throws the copy away and loads what is stored.
+    /// Discards the copy and loads what is stored.
     async fn reload(&mut self) -> Result<(), Stop> {
         match self.node.store.load(&self.lease).await {
             Ok(loaded) => self.adopt(loaded),
             Err(refused) => {
-                // It may have ended in a commit of which nobody heard.
+                // The run may have ended in a commit whose confirmation was lost.
                 self.feed.invalidate();
                 self.node.schedule_dispatch();
                 self.node.approvals.changed(&self.lease.tenant, &self.lease.run);
@@ -414,14 +416,14 @@ impl Worker {
 
     fn adopt(&mut self, loaded: Loaded) {
         if loaded.control.seq != self.committed.seq {
-            // A commit of which nobody heard is there after all, and may have ended the run or woken others.
+            // A commit whose confirmation was lost is stored after all, and may have ended the run or woken others.
             self.feed.invalidate();
             self.node.schedule_dispatch();
             self.node.approvals.changed(&self.lease.tenant, &self.lease.run);
             self.history = None;
             self.state = None;
         }
-        // Such a commit had the take-over in it: nothing is lost that this worker did not start.
+        // That commit included the takeover: every attempt since then was started by this worker.
         self.drained |= loaded.control.seq > self.committed.seq;
         self.committed = Arc::new(loaded.control.clone());
         self.run.control = loaded.control;
@@ -436,13 +438,13 @@ impl Worker {
         self.version = version;
     }
 
-    /// Throws the copy away and begins again from what is stored and was seen.
+    /// Discards the copy and starts again from the last known stored state.
     fn restart_from_committed(&mut self) {
         self.run.control = (*self.committed).clone();
         self.after_tools.iter_mut().for_each(|answer| answer.fresh = true);
     }
 
-    /// One event of the run. One that the state speaks of and that is not there is lost, not gone.
+    /// One event of the run. If the state refers to an event that is missing, the log is corrupt; the run is not gone.
     async fn event(&self, seq: u64) -> Result<Arc<Event>, Stop> {
         match self.node.store.event(&self.lease, seq).await {
             Ok(event) => Ok(event),

@@ -24,7 +24,7 @@ use crate::model::{Model, ModelAnswer, ModelRequest};
 use crate::plugin::Subject;
 use crate::store::{Lease, Store};
 
-/// A longer answer is no answer.
+/// A longer answer counts as a failure.
 const ANSWER_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 struct ModelTask {
@@ -32,7 +32,7 @@ struct ModelTask {
     clock: Arc<dyn Clock>,
     lease: Lease,
     pinned: Arc<Pinned>,
-    /// As it is configured at this moment: its tools judge the arguments.
+    /// The current configuration, whose tools validate the arguments.
     agent: Option<Arc<LiveAgent>>,
     model: Option<Arc<dyn Model>>,
     hooks: Hooks,
@@ -42,7 +42,7 @@ struct ModelTask {
     request: ModelRequest,
     /// Every message before the request, if all were read.
     thread: Option<Messages>,
-    /// The thread has more than so many bytes: the model is not asked.
+    /// Set to the limit if the thread has more bytes than this: the model is not called.
     too_long: Option<usize>,
     deltas: Deltas,
 }
@@ -107,7 +107,7 @@ impl Worker {
         Ok(())
     }
 
-    /// What hooks asked for before this model call, as it is recorded.
+    /// The recorded actions of hooks before this model call.
     async fn adjustments(&self, adjusted_by: &[u64]) -> Result<Vec<Action>, Stop> {
         let mut adjustments = Vec::new();
         for seq in adjusted_by {
@@ -119,8 +119,8 @@ impl Worker {
         Ok(adjustments)
     }
 
-    /// Whether somebody took an id that an answer which is not stored wants for a call, after that was looked up. It is
-    /// known then, and the call gets another one.
+    /// Whether a call id that an unstored answer wants was taken after the lookup. The answer then knows the taken ids,
+    /// and the call gets another one.
     pub(super) async fn ids_were_taken_since(&mut self) -> Result<bool, Stop> {
         let mut taken_since = false;
         for body in &mut self.unstored {
@@ -169,7 +169,7 @@ fn adjusted(mut request: ModelRequest, adjustments: &[Action]) -> ModelRequest {
     request
 }
 
-/// In this request only: the log keeps what was said.
+/// Only in this request: the log keeps the original message.
 fn replaced(message: &ModelMessage, wanted: &machine::id::MessageId, with: &str) -> ModelMessage {
     if !message.has_id(wanted) {
         return message.clone();
@@ -215,8 +215,8 @@ impl ModelTask {
         TaskOutput { body: TaskResult::Input(Box::new(said)), guard }
     }
 
-    /// A message that is not there cannot be replaced, and whoever wants one hidden must not believe that it is. One that
-    /// the request leaves out is hidden already.
+    /// A hook cannot replace a message that does not exist; a plugin that wants to hide a message must not believe that
+    /// it succeeded. A message that the request leaves out is already hidden.
     fn check_replaced(&self, answer: &mut HookAnswer) {
         let HookOutcome::Actions(actions) = &answer.outcome else { return };
         let unknown = actions.iter().find_map(|action| match action {
@@ -268,7 +268,8 @@ impl ModelTask {
         let mut calls = Vec::new();
         for call in &answer.calls {
             let call = self.requested_call(call);
-            // A schema that came along takes some tenths of a second at worst; others have their turn in between.
+            // Validating against an inline schema takes a few tenths of a second at worst; let other tasks run in
+            // between.
             if self.pinned.inline_tool(&call.tool).is_some() {
                 tokio::task::yield_now().await;
             }
@@ -315,7 +316,7 @@ impl ModelTask {
         self.pinned.live(self.agent.as_deref(), tool).map(|live| &live.schema)
     }
 
-    /// Arguments that a hook sets are judged like the model's own. None where nobody is asked.
+    /// Arguments set by a hook are validated like the model's own. None if no plugin is asked.
     async fn after_inference(&self, answer: &ModelAnswer) -> Option<(HookAnswers, PluginLockGuard)> {
         if !self.hooks.subscribed(Phase::AfterInference) {
             return None;

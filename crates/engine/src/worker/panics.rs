@@ -1,15 +1,15 @@
-//! Other people's code may panic. It takes nothing down with it.
+//! Catches panics in code that is not ours, so that they do not take anything else down.
 
 use std::any::Any;
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 
-/// What the future comes back with, or what it said when it panicked.
+/// The future's result, or its panic message.
 pub(crate) async fn catch_panic<T>(future: impl Future<Output = T>) -> Result<T, String> {
     let mut future = pin!(future);
     poll_fn(move |context| {
-        // The future is not polled again after a panic, so nobody sees what it left half done.
+        // The future is not polled again after a panic, so its half-finished state is never observed.
         match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context))) {
             Ok(poll) => poll.map(Ok),
             Err(panic) => std::task::Poll::Ready(Err(panic_message(&*panic))),

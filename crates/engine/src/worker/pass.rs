@@ -1,4 +1,4 @@
-//! One pass: what is ready is said to the machine, and all that follows is stored in one commit.
+//! One pass: applies everything that is ready to the machine, and stores all consequences in one commit.
 
 use std::mem;
 use std::sync::Arc;
@@ -22,13 +22,13 @@ use crate::history::{History, HistoryLimits, log_contains};
 use crate::node::{DirectSubmission, Need, Reply};
 use crate::store::{Append, Appended, StoreError};
 
-/// Passes in a row that may come to nothing although nothing new was accepted meanwhile.
+/// How many consecutive passes may fail to commit while nothing new was accepted.
 const FRUITLESS_PASSES_MAX: u32 = 16;
 
-/// Whoever brought something, and what they are told after the commit.
+/// The submitters that wait for a reply, and the reply each receives after the commit.
 type PendingReplies = Vec<(oneshot::Sender<Reply>, Reply)>;
 
-/// A commit that the store did not answer for.
+/// A commit for which the store returned no answer.
 pub(super) struct UncertainCommit {
     events: Vec<Arc<Event>>,
     answers: PendingReplies,
@@ -48,8 +48,9 @@ impl Worker {
                     self.inbox_first = false;
                     return self.release_plugin_lock().await;
                 }
-                // Before anything else happens: what came back is not stored, and would be asked for again. Where the
-                // run is somebody else's, loading it says so; else a commit whose answer was lost came in late.
+                // First of all put the results back: they are not stored, and would otherwise be requested again. If
+                // another worker has the run, reloading reports it; otherwise a commit whose answer was lost was stored
+                // late.
                 Err(NotStored::Behind | NotStored::Fenced | NotStored::Reconfigured) => {
                     self.requeue(results, took_over);
                     self.reload().await?;
@@ -71,7 +72,7 @@ impl Worker {
                     return Err(stop);
                 }
             }
-            // As often as something was accepted: a suspension is answered once, so that comes to an end.
+            // Passes repeat as long as new items are accepted. A suspension is answered only once, so this terminates.
             fruitless = if self.version == version { fruitless + 1 } else { 0 };
         }
         Err(Stop::Broken("the run stays behind however often it drains its inbox".into()))
@@ -92,7 +93,7 @@ impl Worker {
         self.commit(batch, answers).await
     }
 
-    /// It is said again after the run was loaded anew.
+    /// Puts the results back, to be applied again after the run was reloaded.
     fn requeue(&mut self, results: Vec<TaskResult>, took_over: bool) {
         self.unstored.splice(0..0, results);
         self.drained &= !took_over;
@@ -140,8 +141,8 @@ impl Worker {
         Ok((batch, answers))
     }
 
-    /// An accepted interrupt ends the run before anything else happens. What was answered by then is recorded, and nothing
-    /// follows from it.
+    /// An accepted interrupt ends the run before anything else happens. Tool results and inbox items that arrived by
+    /// then are recorded, but have no consequences.
     fn process_interrupt(
         &mut self,
         batch: &mut Batch,
@@ -165,8 +166,7 @@ impl Worker {
         self.process_inbox(batch, now)
     }
 
-    /// None if it was not heard. A rejection of something that came too late is no news; one that is our fault stops
-    /// the run.
+    /// None if the input was rejected because it came too late. A rejection that is our own bug stops the run.
     pub(super) fn apply(
         &mut self,
         batch: &mut Batch,
@@ -179,7 +179,7 @@ impl Worker {
         self.check_outcome(batch, first, outcome)
     }
 
-    /// What was said led to the events of the batch from `first` on.
+    /// The input led to the events of the batch from `first` on.
     fn check_outcome(
         &mut self,
         batch: &Batch,
@@ -248,8 +248,8 @@ impl Worker {
         Ok(())
     }
 
-    /// What somebody brought to this very worker is accepted and consumed in the same commit. Where it cannot be
-    /// heard at this moment, the store decides.
+    /// An item submitted to this worker directly is accepted and consumed in the same commit. If it cannot be processed
+    /// at this moment, the store decides.
     fn process_submissions(
         &mut self,
         batch: &mut Batch,
@@ -260,7 +260,7 @@ impl Worker {
         for DirectSubmission { item, reply } in submissions {
             let item = self.with_current_definition(item);
             let Some(input) = self.input_if_processable(batch, &item) else {
-                // Not before the commit: it must not overtake what was brought before it.
+                // Reply only after the commit: the item must not overtake those submitted before it.
                 answers.push((reply, Reply::UseInbox));
                 continue;
             };
@@ -298,7 +298,7 @@ impl Worker {
             Item::Interrupt { .. } => {}
             Item::Early { .. } | Item::ChildEnded(_) | Item::LateAnswer { .. } => return None,
         }
-        // The store knows ids that were used before, and says so when the commit is appended.
+        // The store knows the ids that were used before, and refuses them when the commit is appended.
         let unheard = self.inbox.iter().filter(|(ticket, _)| !batch.consumed.contains(ticket));
         let inbox: Vec<Item> = unheard.map(|(_, item)| item.clone()).collect();
         if !inbox::judge_item(item, &SubmitContext { control, inbox: &inbox, earlier: None }).is_taken() {
@@ -350,12 +350,13 @@ impl Worker {
                     self.node.approvals.changed(&self.lease.tenant, &self.lease.run);
                 }
                 for run in woken {
-                    // One that has begun and was woken is found by the dispatcher, beyond what the tenant may start.
+                    // A run that has already started and was woken is claimed by the dispatcher, even beyond the
+                    // tenant's bound for starting.
                     self.node.wake(&self.lease.tenant, &run, Need::Start);
                 }
                 Ok(())
             }
-            // Whether it is stored is found out, not guessed.
+            // Check later whether it is stored; do not guess.
             Err(NotStored::Stop(Stop::StoreFailed(trouble))) => {
                 self.uncertain_commit = Some(UncertainCommit { events, answers });
                 Err(NotStored::Stop(Stop::StoreFailed(trouble)))
@@ -367,11 +368,11 @@ impl Worker {
         }
     }
 
-    /// After trouble: what a commit without an answer came to is what the log says.
+    /// After a store failure: looks in the log whether the commit without an answer is stored.
     pub(super) async fn resolve_uncertain_commit(&mut self) -> Result<(), Stop> {
         let Some(uncertain_commit) = &self.uncertain_commit else { return Ok(()) };
         let (tenant, run) = (&self.lease.tenant, &self.lease.run);
-        // All of them: another worker may have stored some that look the same.
+        // Compare all events: another worker may have stored some that look the same.
         let is_there = log_contains(&*self.node.store, tenant, run, &uncertain_commit.events).await?;
         if let Some(UncertainCommit { answers, .. }) = self.uncertain_commit.take() {
             if is_there { send_replies(answers) } else { redirect_to_inbox(answers) }
@@ -389,14 +390,14 @@ impl Worker {
         }
     }
 
-    /// What the commit brings to other runs. Most commits bring nothing, and that is seen without a fold.
+    /// Deliveries of this commit to other runs. Most commits have none, which this detects without a fold.
     async fn deliveries(&mut self, batch: &Batch) -> Result<Vec<Delivery>, NotStored> {
         let ended = self.run.control.ended().is_some() && self.run.control.parent.is_some();
         let cancels = batch.events.iter().any(|event| matches!(event.fact, Fact::ToolCancelled { .. }));
         let has_child = batch
             .before()
             .is_some_and(|before| before.pending().iter().any(|open| open.kind == SuspensionKind::ChildRun));
-        // One that the commit creates may be left alone by the same commit.
+        // The commit that starts a child may also abandon it.
         let has_child =
             has_child || batch.events.iter().any(|event| matches!(event.fact, Fact::ChildStarted { .. }));
         if !(ended || cancels && has_child) {
@@ -411,7 +412,7 @@ impl Worker {
         });
         let last_text = match said_here {
             Some(text) => text,
-            // Nobody reads the last words of a run that was cancelled, whose log may be what cannot be read.
+            // The last text of a cancelled run is never read, and its log may be the one that cannot be read.
             None if ended && !matches!(self.run.control.ended(), Some(Termination::Cancelled(_))) => {
                 self.history().await?.last_text().to_owned()
             }
@@ -421,7 +422,7 @@ impl Worker {
             .map_err(|impossible| NotStored::Stop(Stop::Broken(impossible.to_string())))
     }
 
-    /// The transcript is read when it is needed first, and kept while the run is in memory.
+    /// The transcript is read when it is first needed, and kept while the run is in memory.
     pub(super) async fn history(&mut self) -> Result<&History, Stop> {
         if self.history.is_none() {
             let trim = self.pinned.trim;
@@ -434,7 +435,7 @@ impl Worker {
         Ok(self.history.get_or_insert_default())
     }
 
-    /// Nothing was published before; now it is.
+    /// Called after the commit; only now are its events published.
     fn stored(&mut self, events: &[Arc<Event>], state: Vec<machine::projection_rows::StateRow>) {
         if let Some(history) = &mut self.history {
             events.iter().for_each(|event| history.push(event));
@@ -456,7 +457,7 @@ impl Worker {
     }
 }
 
-/// The store decides on what could not be stored together with other things.
+/// Items that could not be stored with this commit are left for the store to decide.
 fn redirect_to_inbox(answers: PendingReplies) {
     for (reply, _) in answers {
         let _ = reply.send(Reply::UseInbox);
@@ -465,7 +466,7 @@ fn redirect_to_inbox(answers: PendingReplies) {
 
 fn send_replies(answers: PendingReplies) {
     for (reply, answer) in answers {
-        // Whoever asked may have gone; what they said is stored all the same.
+        // The submitter may be gone; its item is stored anyway.
         let _ = reply.send(answer);
     }
 }
@@ -476,13 +477,14 @@ fn broken(rejection: &Rejection) -> NotStored {
 
 /// Why a pass did not end in a commit.
 pub(super) enum NotStored {
-    /// Something was accepted that this worker has not seen: it is loaded, and the pass is made again.
+    /// An item was accepted that this worker has not seen: reload and repeat the pass.
     Behind,
-    /// The pass would close what an accepted answer in the inbox is for: it is made again, and the inbox is heard first.
+    /// The pass would close a suspension that an accepted answer in the inbox is for: repeat it, and process the inbox
+    /// first.
     Overtakes,
-    /// The log has gone on, or the run is somebody else's.
+    /// The log has advanced, or another worker has the run.
     Fenced,
-    /// An agent that a call is delegated to was removed after the gate had seen it: the pass is made again.
+    /// An agent that a call delegates to was removed after the gate had seen it: repeat the pass.
     Reconfigured,
     /// The rows contradict what is stored.
     Impossible(String),

@@ -1,12 +1,12 @@
-//! The lock of plugins: plugins of a run are asked one after the other, each with what the ones before have kept.
+//! The plugin lock: plugins of a run are asked one at a time, each with the state that earlier ones stored.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use machine::projection_rows::StateRow;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Whoever asks plugins takes the lock, and releases it once what they answered is stored. Else two of them would
-/// judge by the same state, and the later answer would write over the earlier one.
+/// Held from asking plugins until their answers are stored. Otherwise two of them would decide by the same state, and
+/// the later answer would overwrite the earlier one.
 #[derive(Clone)]
 pub(crate) struct PluginLock {
     semaphore: Arc<Semaphore>,
@@ -23,7 +23,7 @@ impl PluginLock {
         Self { semaphore: Arc::new(Semaphore::new(1)), state: Arc::default() }
     }
 
-    /// With what is stored at this moment.
+    /// Also returns the state that is stored at this moment.
     pub(crate) async fn acquire(&self) -> (PluginLockGuard, Arc<[StateRow]>) {
         // The semaphore is never closed.
         let guard = PluginLockGuard(self.semaphore.clone().acquire_owned().await.ok());

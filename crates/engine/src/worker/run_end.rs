@@ -1,4 +1,4 @@
-//! RunEnd of a run that was taken off: an interrupt waits for no plugin, so they are asked behind the end.
+//! RunEnd hooks of a cancelled run: an interrupt waits for no plugin, so they are asked after the end.
 
 use machine::phase::{HookOutcome, Phase};
 use machine::termination::Termination;
@@ -9,13 +9,14 @@ use crate::plugin::Subject;
 use crate::store::StateView;
 
 impl Worker {
-    /// Once, in as much time as any hook has. Nothing is stored behind the terminal event: what they answer is dropped.
+    /// Asks once, with the usual hook timeout. Nothing is stored after the terminal event, so their answers are
+    /// dropped.
     pub(super) fn ask_run_end_hooks(&self) {
         let Some(termination @ Termination::Cancelled(_)) = self.run.control.ended() else { return };
         if !self.phases().has(Phase::RunEnd) {
             return;
         }
-        // The lease has gone with the run, and so have the hooks that were asked under it.
+        // The lease ended with the run, and so did the hooks that were asked under it.
         let (plugin_lock, store) = (PluginLock::new(), self.node.store.clone());
         let hooks = self.hooks_with_lock(plugin_lock.clone());
         let subject = Subject::RunEnd { termination: Some(termination.clone()) };

@@ -1,4 +1,4 @@
-//! What a worker notes for the numbers: how long steps take, how soon a decided call starts, how runs end.
+//! What a worker records for the metrics: duration of steps, time from decision to start, how runs end.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,32 +14,31 @@ use crate::store::Append;
 
 #[derive(Default)]
 pub(super) struct RunMetrics {
-    /// The step that began under this worker.
+    /// The current step, if it began under this worker.
     step: Option<(u32, Timestamp)>,
-    /// Calls that somebody has decided on and that have not started, with the time of the decision.
+    /// Calls that were decided but have not started, with the time of the decision.
     decided: BTreeMap<CallId, Timestamp>,
 }
 
 impl RunMetrics {
-    /// Of a run that was started by the commit that created it.
+    /// For a run that was started by the commit that created it.
     pub(super) fn for_created(control: &Control) -> Self {
         let step = control.step_open.then_some((control.step, control.at));
         Self { step, decided: BTreeMap::new() }
     }
 
-    /// Before the commit: afterwards nobody knows what was heard with it.
+    /// Called before the commit: afterwards the consumed items are no longer known.
     pub(super) fn before_commit(&mut self, append: &Append, inbox: &[(Ticket, Item)]) {
         let consumed = inbox.iter().filter(|(ticket, _)| append.consumed.contains(ticket));
         let heard = consumed.map(|(_, item)| item).chain(&append.accepted);
         for item in heard {
-            // An early one has waited for its call, not the call for it.
+            // An early decision waited for its call, not the other way round.
             if let Item::Decision(decision) = item {
                 self.decided.insert(decision.call.clone(), decision.accepted_at);
             }
         }
     }
 
-    /// After the commit.
     pub(super) fn after_commit(
         &mut self,
         counters: &EngineCounters,

@@ -1,4 +1,4 @@
-//! What the tasks of a run come back with.
+//! The results of a run's tasks.
 
 use machine::Input;
 use machine::id::CallId;
@@ -7,13 +7,12 @@ use machine::status::CallStatus;
 
 use super::plugin_lock::PluginLockGuard;
 
-/// What a task comes back with.
 pub(crate) struct FinishedTask {
     pub(crate) task: u64,
     pub(crate) output: TaskOutput,
 }
 
-/// With the lock of the plugins, where plugins were asked.
+/// With the plugin lock, if plugins were asked.
 pub(crate) struct TaskOutput {
     pub(crate) body: TaskResult,
     pub(crate) guard: Option<PluginLockGuard>,
@@ -28,12 +27,12 @@ impl From<TaskResult> for TaskOutput {
 #[derive(Clone)]
 pub(crate) enum TaskResult {
     Input(Box<Input>),
-    /// The hooks of BeforeToolExecute.
+    /// The answers of BeforeToolExecute hooks.
     Gate {
         call: CallId,
         hooks: HookAnswers,
     },
-    /// The hooks of AfterToolExecute.
+    /// The answers of AfterToolExecute hooks.
     AfterTool {
         call: CallId,
         status: CallStatus,
@@ -41,7 +40,7 @@ pub(crate) enum TaskResult {
     },
 }
 
-/// Answers of AfterToolExecute that are not recorded yet.
+/// Answers of AfterToolExecute hooks that are not recorded yet.
 pub(crate) struct AfterToolAnswer {
     pub(crate) call: CallId,
     pub(crate) status: CallStatus,

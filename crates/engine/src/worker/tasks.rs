@@ -1,4 +1,4 @@
-//! What is under way for a run: started because it is wanted, stopped because it is wanted no more.
+//! The tasks of a run: started when their effect is wanted, stopped when it no longer is.
 
 use std::future::{Future, poll_fn};
 use std::sync::Arc;
@@ -16,22 +16,22 @@ use super::plugin_lock::PluginLock;
 use super::{FinishedTask, Stop, TaskOutput, TaskResult, Worker};
 use crate::plugin::Subject;
 
-/// Something under way. Dropping it stops it: what a worker that is gone had started is gone with it.
+/// A running task. Dropping it aborts it: when a worker is gone, so are the tasks it started.
 pub(crate) struct RunningTask {
     pub(crate) number: u64,
     pub(crate) effect: Effect,
-    /// It has come back. Its answer may not be stored yet.
+    /// The task has returned a result, which may not be stored yet.
     pub(crate) finished: bool,
-    /// How often the same was begun in a row.
+    /// How many times in a row the same effect was started again.
     round: u32,
     cancelled: CancellationToken,
-    /// None where it came back at once.
+    /// None if it finished on its first poll.
     task: Option<AbortHandle>,
-    /// Of an attempt that waits before it is sent: while this is true it goes on waiting.
+    /// For an attempt that waits before it is sent: while this is true it keeps waiting.
     pub(super) held_back: Option<watch::Sender<bool>>,
 }
 
-/// How often the same thing may come back without consequence before the run is stopped.
+/// How often the same effect may finish without consequence before the run is stopped.
 const ROUNDS_MAX: u32 = 16;
 
 impl Drop for RunningTask {
@@ -52,8 +52,8 @@ impl RunningTask {
 }
 
 impl Worker {
-    /// Before a commit: an attempt that waits for its time and is wanted no more must not be sent while the commit that
-    /// says so is under way. If nothing comes of the commit, [`Worker::reconcile`] lets it go on.
+    /// Before a commit: an attempt that waits for its time and is no longer wanted must not be sent while the commit
+    /// that cancels it is in flight. If the commit fails, [`Worker::reconcile`] lets the attempt continue.
     pub(super) fn hold_back_unwanted(&self) {
         let waits = |task: &&RunningTask| task.held_back.is_some() && !task.finished;
         if !self.tasks.iter().any(|task| waits(&task)) {
@@ -64,7 +64,7 @@ impl Worker {
         self.tasks.iter().filter(waits).filter(unwanted).for_each(|task| task.hold_back(true));
     }
 
-    /// After a commit: stops what is not wanted any more, and starts what is wanted and not under way.
+    /// After a commit: stops tasks that are no longer wanted, and starts those that are wanted and not running.
     pub(super) async fn reconcile(&mut self) -> Result<(), Stop> {
         let wanted = self.run.wanted();
         self.after_tools.retain(|heard| {
@@ -82,9 +82,9 @@ impl Worker {
                         kept.effect = effect;
                     }
                 }
-                // Its answer is kept and said again together with others.
+                // Its answer is kept and applied again together with others.
                 Some(Effect::RunAfterToolHooks { .. }) => self.tasks.push(task),
-                // It is wanted anew, or what it came back with led to nothing.
+                // It is wanted again, or its result had no consequence.
                 Some(effect) if *effect == task.effect => again.push((effect.clone(), task.round + 1)),
                 Some(_) => {}
                 None => self.stop(task),
@@ -94,7 +94,7 @@ impl Worker {
             if self.tasks.iter().any(|task| task.effect.same_task(&effect)) {
                 continue;
             }
-            // It has its turn after the commit of what is asked about now.
+            // It gets its turn after the answer that is being asked for now is committed.
             if asks_about_call(&effect) && self.is_asking_about_call() {
                 continue;
             }
@@ -143,7 +143,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Runs it as a task of its own: one that keeps its thread busy keeps nobody else waiting.
+    /// Runs it as its own task, so that work that blocks its thread does not block the worker.
     pub(super) fn spawn<F: Future<Output: Into<TaskOutput>> + Send + 'static>(
         &mut self,
         effect: Effect,
@@ -155,7 +155,7 @@ impl Worker {
         self.spawn_numbered(number, work);
     }
 
-    /// The same for what may have its answer at hand: then nobody has to be woken for it.
+    /// The same for work that may finish at once: it is polled first, which avoids a task and a wake-up.
     pub(super) async fn poll_then_spawn<F: Future<Output: Into<TaskOutput>> + Send + 'static>(
         &mut self,
         effect: Effect,
@@ -189,7 +189,7 @@ impl Worker {
         let results = self.results_in.clone();
         let task = self.node.tasks.spawn(async move {
             let output = work.await.into();
-            // Nobody listens any more where the worker is gone.
+            // The send fails if the worker is gone.
             let _ = results.send(FinishedTask { task: number, output }).await;
         });
         if let Some(begun) = self.tasks.last_mut() {
@@ -203,12 +203,12 @@ impl Worker {
         }
     }
 
-    /// A tool is told, and has a while to tidy up behind itself; everything else just stops.
+    /// A tool is cancelled and gets a grace period to clean up; everything else is just dropped.
     fn stop(&self, task: RunningTask) {
         if !matches!(task.effect, Effect::RunTool { .. }) || task.finished {
             return;
         }
-        // What is not sent yet never is.
+        // An attempt that has not been sent yet must not be sent any more.
         task.hold_back(true);
         task.cancelled.cancel();
         let grace = self.node.settings.cancel_grace;
@@ -218,7 +218,7 @@ impl Worker {
         });
     }
 
-    /// After a commit: what was answered is stored, and the next plugins are asked with it.
+    /// After a commit: the plugins' answers are stored, so the next plugins may be asked with the new state.
     pub(super) async fn release_plugin_lock(&mut self) -> Result<(), Stop> {
         if !self.plugin_guards.is_empty() && self.run.control.ended().is_none() {
             self.read_state().await?;
@@ -228,7 +228,7 @@ impl Worker {
     }
 
     async fn read_state(&mut self) -> Result<(), Stop> {
-        // Most agents have no plugin, and nothing is read for nobody.
+        // Most agents have no plugin: skip the read then.
         if self.state.is_none() && !self.pinned.plugins.is_empty() {
             let state = self.node.store.plugin_state(&self.lease).await?;
             self.set_plugin_state(state.into());
@@ -241,7 +241,7 @@ impl Worker {
         self.state = Some(state);
     }
 
-    /// What the plugins of this run are asked with.
+    /// What is needed to ask the plugins of this run.
     pub(super) async fn hooks(&mut self) -> Result<Hooks, Stop> {
         self.read_state().await?;
         Ok(self.hooks_with_lock(self.plugin_lock.clone()))
@@ -275,7 +275,7 @@ impl Worker {
     }
 }
 
-/// Of the phases that the machine wants by themselves.
+/// The subject of a phase that the machine wants by itself.
 fn phase_subject(phase: Phase, control: &Control) -> Subject {
     match phase {
         Phase::RunStart => Subject::RunStart,
@@ -288,7 +288,7 @@ fn phase_subject(phase: Phase, control: &Control) -> Subject {
             Subject::RunEnd { termination }
         }
         Phase::StepStart => Subject::StepStart,
-        // The others come with what they are about, never by themselves.
+        // The other phases are asked together with what they are about, never by themselves.
         Phase::StepEnd
         | Phase::BeforeInference
         | Phase::AfterInference

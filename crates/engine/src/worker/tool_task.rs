@@ -1,4 +1,4 @@
-//! One attempt of a call: the last look before it is sent, the time it may take, and what a panic means.
+//! One attempt of a call: the last checks before it is sent, its timeout, and the meaning of a panic.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,11 +28,11 @@ struct Attempt {
     lease: Lease,
     pinned: Arc<Pinned>,
     request: ToolRequest,
-    /// Of the tool as the gate saw it.
+    /// Digest of the tool's definition as the gate saw it.
     gated: Option<Digest>,
     /// The approval that let the call through, and the digest of its arguments.
     approved: Option<(SuspensionId, Digest)>,
-    /// None where it need not wait: then it is sent at once.
+    /// None if it need not wait: then it is sent at once.
     waits: Option<(NotBefore, watch::Receiver<bool>)>,
 }
 
@@ -90,7 +90,7 @@ impl Worker {
         Some(callbacks.issue(&ReportedAttempt { tenant, run, call: call.clone(), attempt }))
     }
 
-    /// What the tool had left for itself, and what somebody answered since.
+    /// The state that the tool saved for itself, and the answer it has received since.
     async fn resumed(
         &self,
         answer_seq: Option<u64>,
@@ -123,7 +123,7 @@ impl Attempt {
         if let Some((not_before, held_back)) = &mut self.waits {
             not_before.wait(&*self.node.clock).await;
             if held_back.wait_for(|held| !held).await.is_err() {
-                // Whoever would let it go on is gone, and stops this task too.
+                // Only the worker could let it continue, and it is gone; this task is aborted too.
                 std::future::pending::<()>().await;
             }
         }
@@ -131,7 +131,7 @@ impl Attempt {
         TaskResult::Input(Box::new(Input::ToolReturned { step, call, attempt, outcome }))
     }
 
-    /// The last look before anything leaves this machine, and then there is no way back.
+    /// The last checks before anything leaves this machine. After this there is no way back.
     async fn send(mut self) -> Outcome {
         match self.readable_approval().await {
             Ok(approval) => self.request.approval = approval,
@@ -164,7 +164,7 @@ impl Attempt {
 }
 
 impl Attempt {
-    /// A store that is in trouble for a while must not use up the approval: nothing has been sent, so the attempt waits.
+    /// A temporary store failure must not use up the approval: nothing has been sent, so the attempt waits.
     async fn readable_approval(&self) -> Result<Option<ApprovedBy>, StoreError> {
         loop {
             match self.approval().await {
@@ -179,7 +179,7 @@ impl Attempt {
         }
     }
 
-    /// Who approved, for a tool that wants to know.
+    /// The approver, for a tool that wants to know.
     async fn approval(&self) -> Result<Option<ApprovedBy>, StoreError> {
         let Some((approval, arguments)) = &self.approved else { return Ok(None) };
         let agents = self.node.agents();
@@ -194,8 +194,8 @@ impl Attempt {
     }
 }
 
-/// A question with a schema that nobody's answer could be compared with is asked without it, and says so: the tool is at
-/// work, whatever else it said.
+/// If a question has a schema that no answer could be validated against, it is asked without the schema, and says so:
+/// the tool is already at work, so its question must not be lost.
 fn with_usable_schema(outcome: Outcome) -> Outcome {
     match outcome {
         Outcome::Answered(ToolAnswer::Pending(request)) => {
@@ -220,7 +220,7 @@ fn timed_out(after: Duration) -> Outcome {
     Outcome::Unknown { why: format!("no answer within {after:?}"), retry_after_ms: None }
 }
 
-/// A tool that panics may have acted before. Where repeating it would do no harm, it has just failed.
+/// A tool that panics may have acted before. If repeating it does no harm, it has simply failed.
 fn panicked(class: EffectClass, panic: &str) -> Outcome {
     let why = format!("the tool panicked: {panic}");
     match class {

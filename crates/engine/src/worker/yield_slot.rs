@@ -1,4 +1,5 @@
-//! A worker without a slot to execute in: it has heard what could not wait, and leaves the rest to whoever gets a slot.
+//! A worker without a slot to execute in: it has processed the urgent input, and leaves the rest to a worker with a
+//! slot.
 
 use machine::status::RunStatus;
 
@@ -6,8 +7,8 @@ use super::{Stop, Worker, WorkerContext};
 use crate::node::{Reply, Slot, WorkerMessage};
 
 impl Worker {
-    /// Lets the run go, which stands in line if there is something to do. False while it has to be held: there is more to
-    /// hear, or it has got a slot.
+    /// Releases the run, which is queued if it has something to do. False while it has to stay held: there is more
+    /// input to process, or it has got a slot.
     pub(super) async fn yield_slot(
         &mut self,
         ctx: &mut WorkerContext,
@@ -39,7 +40,7 @@ impl Worker {
         self.run.next_deadline().is_some_and(|deadline| deadline.at <= self.node.clock.now())
     }
 
-    /// What is accepted has to stay until something that executes is done, and keeps the run held.
+    /// Accepted items have to stay in the inbox until an executing task is done, so the run stays held.
     async fn wait_for_slot(&mut self, ctx: &mut WorkerContext, slot: &mut Slot) {
         let node = self.node.clone();
         let free = node.wait_for_slot(&self.lease.tenant);

@@ -1,4 +1,4 @@
-//! `holdpoint backup FILE`: a copy of the store as it is at one moment.
+//! `holdpoint backup FILE`: copies the store as it is at one moment.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! `holdpoint callback-key`: rotates or removes the keys that the store keeps for callbacks.
+//! `holdpoint callback-key`: rotates or removes the callback keys in the store.
 
 use clap::{Args, Subcommand};
 use engine::callback::{CallbackKey, KeyRotation, KeysToRemove};
@@ -100,7 +100,7 @@ async fn remove(store: &dyn Store, which: KeysToRemove, global: &GlobalArgs) -> 
 
 async fn open(store: &StoreUrl) -> Result<Box<dyn Store>, Problem> {
     if let StoreUrl::Postgres { url } = store {
-        // A store that is not there is not made.
+        // Fails if the store does not exist, because `PostgresStore::open` would create it.
         drop(Upkeep::open(url, upkeep::settings()).await?);
         return Ok(Box::new(PostgresStore::open(url).await?));
     }

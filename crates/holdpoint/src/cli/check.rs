@@ -1,4 +1,4 @@
-//! `holdpoint check`: is the configuration right, what does it mean, and what would it do to the runs that wait?
+//! `holdpoint check`: validates the configuration, prints what it means, and what it would do to waiting runs.
 
 mod impact;
 mod resolved;
@@ -70,7 +70,7 @@ impl Check {
                 print_stderr(&format!("warning: {warning}"));
             }
         }
-        // What `serve` would fail with.
+        // `serve` would fail with these faults.
         match configuration.unset {
             Some(unset) => Err(Problem::ConfigFaults(unset)),
             None => Ok(CommandStatus::Success),

@@ -1,4 +1,4 @@
-//! `prune`, `size`, `doctor` and `check` on a PostgreSQL database, beside its nodes.
+//! `prune`, `size`, `doctor` and `check` on a PostgreSQL database, while its nodes are running.
 
 use std::fmt::Write;
 
@@ -14,14 +14,14 @@ use super::problem::{Exit, Problem};
 use super::progress::{Amount, ProgressLine};
 use super::{CommandResult, CommandStatus, GlobalArgs};
 
-/// What is to go.
+/// What to delete.
 pub(super) struct PruneOptions {
     pub(super) older_than_ms: u64,
     pub(super) batch: usize,
     pub(super) dry_run: bool,
 }
 
-/// On this thread alone.
+/// A runtime on the current thread only.
 pub(super) fn runtime() -> Result<Runtime, Problem> {
     Builder::new_current_thread().enable_all().build().map_err(|why| {
         Problem::new("CANNOT_START", why.to_string(), "Give the process more threads or memory.", Exit::Other)
@@ -65,7 +65,7 @@ pub(super) fn prune(global: &GlobalArgs, url: &str, options: &PruneOptions) -> C
     Ok(if stuck.count == 0 { CommandStatus::Success } else { CommandStatus::Failure })
 }
 
-/// What could not be deleted.
+/// Describes the threads that could not be deleted.
 fn stuck_text(stuck: &Stuck) -> String {
     if stuck.count == 0 {
         return String::new();
@@ -99,7 +99,7 @@ pub(super) fn examine(url: &str, progress: impl FnMut(DoctorProgress)) -> Result
     })
 }
 
-/// Every held call, judged.
+/// Applies a function to every held call.
 pub(super) fn held_calls<T>(
     url: &str,
     judge: impl FnMut(&SurveyedCall) -> T,

@@ -1,4 +1,4 @@
-//! `holdpoint doctor`: is everything in the store as its logs say?
+//! `holdpoint doctor`: checks that everything in the store agrees with the logs of its runs.
 
 use std::fmt::Write;
 

@@ -1,7 +1,7 @@
-//! What can be typed: each command in a file of its own, and what all of them have.
+//! The command line: one file for each command, and the parts that all of them share.
 //!
-//! Data goes to standard output, everything else to standard error. 0 is success, 2 a wrong command line or
-//! configuration, 1 everything else.
+//! Data goes to standard output, everything else to standard error. Exit codes: 0 for success, 2 for an invalid command
+//! line or configuration, 1 for everything else.
 
 mod backup;
 mod callback_key;
@@ -72,11 +72,11 @@ enum Command {
     Replay(client::Replay),
 }
 
-/// A command that did what it was asked to do.
+/// The result of a command that did its work.
 enum CommandStatus {
-    /// And all is well.
+    /// Everything is in order.
     Success,
-    /// And found something that is not.
+    /// The command worked but the outcome is bad, for example a finding or a failed run.
     Failure,
 }
 
@@ -87,7 +87,7 @@ pub(crate) fn run() -> ExitCode {
             return usage_problem(&refused).report(true);
         }
         Err(refused) => {
-            // Help goes to standard output and is no error. Nobody is left to tell if it cannot be printed.
+            // Help goes to standard output and is not an error. If printing fails, there is nowhere to report it.
             let _ = refused.print();
             return u8::try_from(refused.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from);
         }
@@ -113,14 +113,14 @@ pub(crate) fn run() -> ExitCode {
     }
 }
 
-/// For a command line that could not be understood.
+/// Needed when clap could not parse the command line.
 fn asks_for_json() -> bool {
     std::env::args_os().take_while(|argument| argument != "--").any(|argument| argument == "--json")
 }
 
 fn usage_problem(refused: &clap::Error) -> Problem {
     let text = refused.render().to_string();
-    // Behind the first paragraph stands how the command is used.
+    // The usage follows after the first paragraph.
     let cause = text.trim_start_matches("error: ").split("\n\n").next().unwrap_or_default();
     Problem::new("WRONG_COMMAND_LINE", cause.trim_end(), "Run holdpoint --help.", Exit::Configuration)
 }

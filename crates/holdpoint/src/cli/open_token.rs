@@ -1,5 +1,5 @@
-//! The token of a server without `[auth]`. It is drawn once for each address and kept in a file that only its user can
-//! read, where the next start and the other commands find it.
+//! The token of a server without `[auth]`. It is generated once for each address and saved in a file that only its user
+//! can read. The next start and the other commands find it there.
 
 use std::env;
 use std::fs::{self, DirBuilder, OpenOptions};
@@ -17,27 +17,27 @@ use super::problem::{Exit, Problem};
 
 /// 128 random bits.
 const TOKEN_BYTES: usize = 16;
-/// The token and the end of its line; a longer file is not one of ours.
+/// The token and a line break; a longer file is not a token file.
 const FILE_BYTES_MAX: u64 = 64;
 
-/// A server's token, and where the next start finds it.
+/// A server's token, and the file where the next start finds it.
 pub(super) struct OpenToken {
     pub(super) text: String,
-    /// Or why it is not kept.
+    /// The error says why the token was not saved.
     pub(super) saved_to: Result<PathBuf, String>,
 }
 
-/// Why a file is not used.
+/// Why a token file is not used.
 #[derive(Debug, PartialEq, Eq)]
 enum TokenFileError {
-    /// It is not ours alone, so another user may know the token, or may have chosen it.
+    /// Other users can access it, so another user may know the token or may have chosen it.
     Unsafe(String),
     /// It cannot be read or written.
     Failed(String),
 }
 
 impl OpenToken {
-    /// The token that a server at this address had before, or a new one. The port has to be the one that was bound.
+    /// The token that a server at this address had before, or a new one. The port must be the bound one, not 0.
     pub(super) fn for_server(address: SocketAddr) -> Result<Self, Problem> {
         let Some(folder) = state_folder() else {
             let why = "neither XDG_STATE_HOME nor HOME names a folder".to_owned();
@@ -59,7 +59,8 @@ impl OpenToken {
         }
     }
 
-    /// The token that a server on this machine keeps for this port, if there is one. The error says why a file is not used.
+    /// The saved token of a server on this machine for this port, if there is one. The error says why a file is not
+    /// used.
     pub(super) fn for_client(port: u16) -> Result<Option<String>, String> {
         let Some(folder) = state_folder() else { return Ok(None) };
         let path = folder.join(open_token_file(SocketAddr::from((Ipv4Addr::LOCALHOST, port))));
@@ -99,7 +100,7 @@ fn load_or_create(folder: &Path, path: &Path) -> Result<String, OpenTokenError> 
     let generated = generate_token()?;
     match save(folder, path, &generated) {
         Ok(()) => Ok(generated),
-        // Another server of ours on the same port of another loopback address was faster.
+        // Another Holdpoint server on the same port of another loopback address was faster.
         Err(why) if why.kind() == io::ErrorKind::AlreadyExists => {
             let failed = || TokenFileError::Failed(format!("{} is being replaced", path.display()));
             Ok(read(path)?.ok_or_else(failed)?)
@@ -116,7 +117,7 @@ pub(super) fn state_folder() -> Option<PathBuf> {
     Some(state.join("holdpoint"))
 }
 
-/// Whether the folder is there. Where another user could put files into it, it is not used.
+/// Whether the folder exists. Fails if another user could put files into it.
 fn check_folder(folder: &Path) -> Result<bool, TokenFileError> {
     let name = folder.display();
     let found = match fs::symlink_metadata(folder) {
@@ -137,10 +138,10 @@ fn check_folder(folder: &Path) -> Result<bool, TokenFileError> {
     Ok(true)
 }
 
-/// Looks at the file that was opened, so that nothing can be exchanged between looking and reading.
+/// Checks the opened file and not its path, so that the file cannot be swapped between the check and the read.
 fn read(path: &Path) -> Result<Option<String>, TokenFileError> {
     let name = path.display();
-    // Without waiting: a pipe may lie there.
+    // NONBLOCK, because the path may be a named pipe.
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
     let file = match OpenOptions::new().read(true).custom_flags(flags).open(path) {
         Ok(file) => file,
@@ -173,7 +174,7 @@ fn read(path: &Path) -> Result<Option<String>, TokenFileError> {
     }
 }
 
-/// All of it or nothing, and never over a file that is there.
+/// Writes the whole file or nothing, and never overwrites an existing file.
 fn save(folder: &Path, path: &Path, token: &str) -> io::Result<()> {
     let unfinished = folder.join(format!(
         ".{}.unfinished",
@@ -186,7 +187,7 @@ fn save(folder: &Path, path: &Path, token: &str) -> io::Result<()> {
         fs::hard_link(&unfinished, path)
     };
     let outcome = written();
-    // Where even this fails, an empty name is left behind, and nothing refers to it.
+    // If this fails too, an unused file is left behind.
     let _ = fs::remove_file(&unfinished);
     outcome
 }
@@ -227,7 +228,7 @@ mod tests {
             self.state().join("127.0.0.1-8787.token")
         }
 
-        /// The reason, where nothing is used.
+        /// The reason why no token file is used.
         fn refused(&self) -> String {
             match load_or_create(&self.state(), &self.token()) {
                 Err(OpenTokenError::File(TokenFileError::Unsafe(why))) => why,

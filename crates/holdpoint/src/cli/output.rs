@@ -1,4 +1,4 @@
-//! Data on standard output, as text or as one JSON object; everything else on standard error.
+//! Writes data to standard output, as text or as one JSON object; everything else goes to standard error.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -11,11 +11,11 @@ pub(super) fn print(text: &str) -> Result<(), Problem> {
     write_stdout(text).map(|_| ())
 }
 
-/// The same at once, also where the line has no end yet. False where nobody reads it any more.
+/// Flushes at once, even if the line is incomplete. False if the reader has closed the pipe.
 pub(super) fn write_stdout(text: &str) -> Result<bool, Problem> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        // Whoever read it has seen enough.
+        // The reader has closed the pipe on purpose, for example `head`.
         Err(why) if why.kind() == io::ErrorKind::BrokenPipe => Ok(false),
         Err(why) => Err(Problem::new(
             "NO_OUTPUT",
@@ -27,8 +27,8 @@ pub(super) fn write_stdout(text: &str) -> Result<bool, Problem> {
     }
 }
 
-/// One line of JSON as somebody else wrote it, byte by byte. On a terminal, what would move the cursor is written as its
-/// number, which is the same JSON. False where nobody reads it any more.
+/// Prints one line of JSON from another source byte for byte. On a terminal, characters that would move the cursor are
+/// written as JSON escapes, which is the same JSON. False if the reader has closed the pipe.
 pub(super) fn print_raw(text: &str) -> Result<bool, Problem> {
     let text = text.trim_end();
     if io::stdout().is_terminal() {
@@ -41,12 +41,12 @@ pub(super) fn print_json(value: &Value) -> Result<(), Problem> {
     print(&format!("{value}\n"))
 }
 
-/// Nobody is left to tell if it cannot be said, and the work goes on without.
+/// Ignores a failure: there is nowhere left to report it, and the work continues.
 pub(super) fn print_stderr(line: &str) {
     let _ = writeln!(io::stderr().lock(), "{line}");
 }
 
-/// As a person reads it.
+/// A human-readable size.
 pub(super) fn human_bytes(count: u64) -> String {
     const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
     let mut amount = count as f64 / 1_024.0;

@@ -11,7 +11,7 @@ use super::output::print_stderr;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Exit {
-    /// The command line or the configuration names something that cannot be.
+    /// The command line or the configuration is invalid.
     Configuration,
     Other,
 }
@@ -24,9 +24,9 @@ pub(super) enum Problem {
         next: String,
         exit: Exit,
     },
-    /// Each mistake in the configuration has a cause and a next step of its own.
+    /// Each mistake in the configuration has its own cause and next step.
     ConfigFaults(ConfigFaults),
-    /// A server said no.
+    /// A server returned an error.
     Api(ApiError),
 }
 

@@ -1,16 +1,15 @@
-//! Progress on standard error: what is being done, and how far it is, now and then.
+//! Shows progress on standard error from time to time: the current task and how far it is.
 
 use std::time::{Duration, Instant};
 
 use super::output::print_stderr;
 
-/// Often enough to see that it moves, seldom enough for a log.
+/// Often enough to see progress, seldom enough for a log.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// How far something is.
+/// How much of a task is done.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Amount {
-    /// Nobody knows.
     Unknown,
     Done(u64),
     Part {
@@ -26,7 +25,7 @@ pub(super) struct ProgressLine {
 }
 
 impl ProgressLine {
-    /// Another task is said at once; how far the same one is, once in a while.
+    /// Prints a new task at once, and the progress of the same task at most once per interval.
     pub(super) fn update(&mut self, task: &str, amount: Amount) {
         let soon = self.printed_at.is_some_and(|at| at.elapsed() < INTERVAL);
         if soon && self.task == task {

@@ -1,4 +1,4 @@
-//! `holdpoint prune`: threads whose runs ended long ago go.
+//! `holdpoint prune`: deletes threads whose runs ended long ago.
 
 use std::num::NonZeroUsize;
 use std::path::Path;
@@ -109,7 +109,7 @@ impl Prune {
     }
 }
 
-/// A store that is not there is not made, nor is one made of a file that holds nothing.
+/// Fails if the file does not exist or is empty, so that no store is created by accident.
 pub(super) fn file_bytes(path: &Path) -> Result<u64, Problem> {
     match path.metadata() {
         Ok(found) if found.len() == 0 => Err(InspectError::NotAStore { path: path.into() }.into()),
@@ -134,7 +134,7 @@ impl From<StoreError> for Problem {
     }
 }
 
-/// In milliseconds.
+/// The age in milliseconds.
 fn age_ms(text: &str) -> Result<u64, String> {
     let unit_at = text.find(|character: char| !character.is_ascii_digit()).unwrap_or(text.len());
     let (count, unit) = text.split_at(unit_at);

@@ -1,4 +1,4 @@
-//! A folder for a while: it is there for its owner alone, and gone when it is not needed any more.
+//! A temporary folder: only its owner can access it, and it is removed after use.
 
 use std::hash::{BuildHasher, RandomState};
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ pub(super) struct Scratch(PathBuf);
 
 impl Scratch {
     pub(super) fn new(purpose: &str) -> Result<Self, Problem> {
-        // The operating system gives every hasher other keys, so that nobody can guess the name.
+        // `RandomState` gets random keys from the operating system, so the name cannot be guessed.
         let number = RandomState::new().hash_one(std::process::id());
         let folder = std::env::temp_dir().join(format!("holdpoint-{purpose}-{number:016x}"));
         match make(&folder) {
@@ -28,7 +28,7 @@ impl Scratch {
     }
 }
 
-/// One that is there already was made by somebody else.
+/// Fails if the folder exists: another process or user has created it.
 fn make(folder: &Path) -> std::io::Result<()> {
     let mut builder = std::fs::DirBuilder::new();
     #[cfg(unix)]

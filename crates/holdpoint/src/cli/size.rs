@@ -1,4 +1,4 @@
-//! `holdpoint size`: what runs and steps cost on the disk.
+//! `holdpoint size`: how much disk space runs and steps take.
 
 use std::fmt::Write;
 

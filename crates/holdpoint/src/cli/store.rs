@@ -1,4 +1,4 @@
-//! Which store is meant, and why it cannot be used.
+//! Parses the address of a store, and explains why a store cannot be used.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -11,13 +11,13 @@ use stores::sqlite::{InspectError, SqliteOpenError};
 
 use super::problem::{Exit, Problem};
 
-/// A store as a command line or a file names it.
+/// A store as named on the command line or in the file.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) enum StoreUrl {
     Sqlite {
         path: PathBuf,
     },
-    /// With whatever secret it contains: it is never shown as a whole.
+    /// The URL may contain a secret, so it is never shown in full.
     Postgres {
         url: String,
     },
@@ -27,7 +27,7 @@ pub(super) enum StoreUrl {
 impl StoreUrl {
     pub(super) const FORMS: &str = "sqlite:PATH, postgres://… or memory:";
 
-    /// None if the text names no store. `resolve_path` says what a path is relative to.
+    /// None if the text does not name a store. `resolve_path` resolves a relative path.
     pub(super) fn parse(text: &str, resolve_path: impl FnOnce(&str) -> PathBuf) -> Option<Self> {
         match text.split_once(':') {
             Some(("sqlite", path)) if !path.is_empty() => Some(Self::Sqlite { path: resolve_path(path) }),
@@ -39,7 +39,7 @@ impl StoreUrl {
         }
     }
 
-    /// Of a store that is a file.
+    /// The path of a store that is a file.
     pub(super) fn path(&self) -> Option<&Path> {
         match self {
             Self::Sqlite { path } => Some(path),
@@ -47,7 +47,7 @@ impl StoreUrl {
         }
     }
 
-    /// For what looks after a file. `in_postgres` says what does the same for a database.
+    /// For commands that work only on a file. `in_postgres` names the equivalent for a database.
     pub(super) fn require_file(&self, in_postgres: &str) -> Result<&Path, Problem> {
         let next = match self {
             Self::Sqlite { path } => return Ok(path),
@@ -72,7 +72,7 @@ impl fmt::Display for StoreUrl {
         match self {
             Self::Sqlite { path } => write!(f, "sqlite:{}", path.display()),
             Self::Postgres { url } => {
-                // Without the user and the password, and without options, which can hold a password too.
+                // Omit the user and the password, and also the options, which can contain a password.
                 let rest = url.split_once("//").map_or("", |(_, rest)| rest);
                 let rest = rest.rsplit_once('@').map_or(rest, |(_, host)| host);
                 let rest = rest.split('?').next().unwrap_or_default();
@@ -83,7 +83,7 @@ impl fmt::Display for StoreUrl {
     }
 }
 
-/// `HOST:PORT/DATABASE` and nothing else: in an address that was written down wrongly anything can be a password.
+/// Accepts only `HOST:PORT/DATABASE`: in a malformed address any part can be a password.
 fn is_host_and_database(text: &str) -> bool {
     let plain =
         |text: &str, signs: &str| text.chars().all(|c| c.is_ascii_alphanumeric() || signs.contains(c));
@@ -305,7 +305,7 @@ mod tests {
             ("postgres://ann:sesame@db.example:5432/runs?sslmode=disable", "postgres://db.example:5432/runs"),
             ("postgres://ann:se@same@[::1]/runs", "postgres://[::1]/runs"),
             ("postgres://localhost", "postgres://localhost"),
-            // The host was forgotten, or the address was cut off.
+            // The host is missing, or the address was cut off.
             ("postgres://ann:sesame/runs", "postgres://…"),
             ("postgres://ann:sesame", "postgres://…"),
             ("postgres://host:1/%se/same", "postgres://…"),

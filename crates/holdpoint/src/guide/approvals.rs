@@ -1,18 +1,19 @@
-//! Approvals: which calls are held, how they are answered, and what an answer means.
+//! Approvals: which calls are held, how to answer them, and what each answer means.
 //!
 //! # Which calls are held
 //!
-//! Four things can hold a call, and none of them can be talked round by the model:
+//! Four things can hold a call. The model cannot talk its way past any of them:
 //!
-//! 1. **The tool.** [`ToolDefinition::new`](crate::tool::ToolDefinition::new) describes a tool with an effect, and its
-//!    calls are held. `.read()` and `.idempotent()` lift that; `.approval(Approval::Ask)` brings it back, and
+//! 1. **The tool.** [`ToolDefinition::new`](crate::tool::ToolDefinition::new) describes a tool with side effects, so
+//!    its calls are held. `.read()` and `.idempotent()` lift that. `.approval(Approval::Ask)` restores it, and
 //!    `.approval(Approval::Block)` fails every call.
-//! 2. **A rule of the agent**, on the arguments. It replaces what the tool says; the strictest rule that matches wins.
-//! 3. **The policy**: [`ApprovalScope`](crate::agent::ApprovalScope) can hold every call of tools with an effect, or
+//! 2. **A rule of the agent** that tests the arguments. It overrides the tool's own setting. If several rules match,
+//!    the strictest wins.
+//! 3. **The policy**: [`ApprovalScope`](crate::agent::ApprovalScope) can hold every call of tools with side effects, or
 //!    every call of all tools.
 //! 4. **A plugin**: see [`plugins`](super::plugins).
 //!
-//! Calls with bad arguments, of unknown tools or blocked ones fail before anybody is asked.
+//! Calls with invalid arguments and calls of unknown or blocked tools fail before an approver is asked.
 //!
 //! ```
 //! # use holdpoint::prelude::*;
@@ -42,33 +43,33 @@
 //! # }
 //! ```
 //!
-//! # The list, and the answers to it
+//! # Listing and answering held calls
 //!
-//! [`Engine::pending`](crate::Engine::pending) lists what people have to answer, oldest first, those of child runs too;
-//! [`Engine::approvals`](crate::Engine::approvals) does the same in pages and with a filter. Each entry is a
+//! [`Engine::pending`](crate::Engine::pending) lists the calls that wait for a person, oldest first, including those of
+//! child runs. [`Engine::approvals`](crate::Engine::approvals) does the same with pages and a filter. Each entry is a
 //! [`SuspensionView`](crate::decision::SuspensionView) with the final arguments, the question, and who asks.
 //!
-//! A decision made from such an entry answers that very question, and nothing that may be asked about the call later.
+//! A decision made from an entry answers exactly that question. It never answers a later question about the same call.
 //! [`Decide::approve`](crate::decision::Decide::approve) and its siblings, made from a run and a call, answer whatever
-//! is open when they arrive, except a call in doubt: that is answered only from its entry, or with `.on(suspension)`, so
-//! that a decision that is sent again after a crash never repeats a write. They are meant for the default tenant unless
-//! you add `.for_tenant(tenant)`.
+//! is open when they arrive, except a call in doubt. A call in doubt is answered only from its entry or with
+//! `.on(suspension)`, so that a decision that is resent after a crash never repeats a write. These decisions apply to
+//! the default tenant unless you add `.for_tenant(tenant)`.
 //!
-//! | answer | an approval | a question, or a tool that somebody else performs | a call in doubt |
+//! | answer | an approval | a question, or a tool performed elsewhere | a call in doubt |
 //! |---|---|---|---|
-//! | `approve(by)` | the call runs as it was shown | not an answer, unless the tool is to run again | it is tried again, with the same key |
-//! | `approve(by).with_arguments(value)` | the call runs with these; rules and plugins judge them anew | not an answer | not an answer |
-//! | `result(by, value)` | not an answer; only `true` is a yes | the value is the result | the value is the result, nothing runs |
-//! | `reject(by, reason)` | the call is cancelled, the model is told | the call is cancelled | nobody tries again, the model is told that it may have happened |
+//! | `approve(by)` | the call runs as shown | invalid, unless answering runs the tool again | the call is retried with the same key |
+//! | `approve(by).with_arguments(value)` | the call runs with these arguments, after rules and plugins have checked them again | invalid | invalid |
+//! | `result(by, value)` | invalid; only `true` means yes | the value is the result | the value is the result; nothing runs |
+//! | `reject(by, reason)` | the call is cancelled and the model is informed | the call is cancelled | the call is not retried; the model reads that it may have happened |
 //!
-//! What is not an answer is refused as [`Refusal::Invalid`](crate::decision::Refusal::Invalid), and the call stays held:
-//! a malformed yes is not a yes.
+//! An invalid answer is refused as [`Refusal::Invalid`](crate::decision::Refusal::Invalid), and the call stays held: a
+//! malformed yes is not a yes.
 //!
 //! # What a verdict means
 //!
-//! [`Engine::decide`](crate::Engine::decide) comes back after the decision is stored. `Accepted` is final: it will be
-//! heard, whatever happens to the process. One question takes one answer, so of two people who decide at once one gets
-//! `Refused(Answered)`. Give a decision an id and repeat it as often as you like:
+//! [`Engine::decide`](crate::Engine::decide) returns after the decision is stored. `Accepted` is final: the run will
+//! process the decision, whatever happens to this process. Each question takes one answer, so if two people decide at
+//! once, one of them gets `Refused(Answered)`. Give a decision an id and you can resend it as often as you like:
 //!
 //! ```
 //! # use holdpoint::prelude::*;
@@ -97,15 +98,16 @@
 //! # }
 //! ```
 //!
-//! An approval is bound to the arguments and to the definition of the tool that were shown. If the tool has another
-//! description, schema or effect by now, the verdict is [`ToolChanged`](crate::decision::Verdict::ToolChanged): the
-//! approval counts for nothing, and the call is held again.
+//! An approval is bound to the arguments and the tool definition that were shown. If the tool's description, schema or
+//! effect class has changed since, the verdict is [`ToolChanged`](crate::decision::Verdict::ToolChanged): the approval
+//! has no effect, and the call is held again.
 //!
 //! # From another task
 //!
-//! An [`Engine`](crate::Engine) is a handle: clone it into every task that decides. Nobody waits for anybody; the example
-//! `approval` shows a call that is approved and carried out while its sibling still runs. An inbox for all runs looks at
-//! the list again whenever [`Engine::approvals_changed`](crate::Engine::approvals_changed) says so:
+//! An [`Engine`](crate::Engine) is a handle: clone it into every task that decides. Decisions do not wait for each
+//! other; the example `approval` shows a call that is approved and executed while its sibling is still running. An
+//! inbox for all runs reads the list again whenever [`Engine::approvals_changed`](crate::Engine::approvals_changed)
+//! signals a change:
 //!
 //! ```
 //! # use holdpoint::prelude::*;
@@ -140,16 +142,17 @@
 //! # }
 //! ```
 //!
-//! Where many runs wait, [`Engine::approval_feed`](crate::Engine::approval_feed) names those of one tenant to look at.
+//! If many runs wait, [`Engine::approval_feed`](crate::Engine::approval_feed) names the runs of one tenant to look at.
 //!
-//! Whoever watches one run finds the same in its events: `tool.approval_requested` carries the call, the arguments and the
-//! id of the suspension, all that a [`Decide`](crate::decision::Decide) needs.
+//! A subscriber to one run finds the same information in its events: `tool.approval_requested` carries the call, the
+//! arguments and the suspension id, which is all that a [`Decide`](crate::decision::Decide) needs.
 //!
 //! # If nobody answers
 //!
-//! Nothing ever runs because nobody answered. Without an expiry a call is held for ever, at no cost. With
-//! [`ToolDefinition::expires_in`](crate::tool::ToolDefinition::expires_in) the call is denied, or the run ends, when the
-//! time is over. What counts is when a decision was accepted, not when the run heard it. A test need not wait for it:
+//! A missing answer never causes anything to run. Without an expiry a call is held forever, at no cost. With
+//! [`ToolDefinition::expires_in`](crate::tool::ToolDefinition::expires_in) the call is denied, or the run ends, when
+//! the time is up. What counts is when the decision was accepted, not when the run processed it. A test does not have
+//! to wait for the expiry:
 //!
 //! ```
 //! # use holdpoint::prelude::*;

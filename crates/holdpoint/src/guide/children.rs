@@ -1,7 +1,7 @@
 //! Children: agents that delegate to agents.
 //!
-//! To one agent another is a tool: a call of it is a run, with a thread of its own, created in the same commit as the call.
-//! The child's answer is the call's result.
+//! An agent can call another agent as a tool. Each such call is a run with its own thread, created in the same commit
+//! as the call. The child's answer is the call's result.
 //!
 //! ```
 //! # use holdpoint::prelude::*;
@@ -34,13 +34,13 @@
 //! # }
 //! ```
 //!
-//! - The child reads the call's argument `message`; without one it reads all arguments.
-//! - A child is a run like any other; `child.started` in its parent's events names it.
-//! - Calls that children hold stand in the same list as all others, with the way to them
+//! - The child reads the call's argument `message`. If there is none, it reads all arguments.
+//! - A child is a run like any other. The event `child.started` in its parent's log names it.
+//! - Held calls of children appear in the same list as all others, with the path to them
 //!   ([`SuspensionView::path`](crate::decision::SuspensionView::path)).
-//! - A child asks about at least as many calls as its parent does: a run that was tightened cannot get around that by
+//! - A child asks about at least as many calls as its parent, so a run with a tightened policy cannot get around it by
 //!   delegating.
 //! - Interrupting a run interrupts its children.
-//! - Depth and number are bounded ([`Limits`](crate::agent::Limits)): four levels and sixteen open children unless you say
-//!   otherwise. A budget of tokens is granted with [`Performer::Agent`](crate::tool::Performer), and what is left of it
-//!   comes back.
+//! - Depth and number are bounded by [`Limits`](crate::agent::Limits): by default four levels and sixteen open
+//!   children. [`Performer::Agent`](crate::tool::Performer) grants the child a token budget, and unused tokens return
+//!   to the parent.

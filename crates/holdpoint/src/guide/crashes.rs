@@ -1,7 +1,7 @@
-//! Crashes: what happens when a process dies, and how another one goes on.
+//! Crashes: what happens when a process dies, and how another one continues.
 //!
-//! There is nothing to do. Open the same store with the same agents and start an engine: it finds what was left behind
-//! and goes on with it. Runs that only wait are not even loaded; they go on when somebody decides.
+//! You do not have to do anything. Open the same store with the same agents and start an engine: it finds the
+//! unfinished runs and continues them. Runs that only wait are not even loaded; they resume when a decision arrives.
 //!
 //! ```
 //! # use holdpoint::prelude::*;
@@ -42,37 +42,38 @@
 //! # }
 //! ```
 //!
-//! The example `continued` does the same without the courtesy of closing: its processes are killed with SIGKILL, while
-//! calls are held and while tools run.
+//! The example `continued` does the same without closing the engine: it kills its processes with SIGKILL, while calls
+//! are held and while tools run.
 //!
 //! # What is repeated, and what is not
 //!
 //! | when the process died | afterwards |
 //! |---|---|
-//! | while a call was held | it is held, with the same question |
-//! | after an accepted decision | the decision is carried out |
-//! | before the start of a call was stored | the call is carried out, once |
-//! | after that, a `read` or `idempotent` tool | another attempt, with the same key |
-//! | after that, a tool with an effect | the call is *in doubt*: a person is asked, nothing is repeated |
-//! | after the result was stored | nothing: the result is there |
-//! | while the model answered | the model is called again |
-//! | while a plugin was asked | it is asked again, unless its answer was stored |
+//! | while a call was held | it is still held, with the same question |
+//! | after a decision was accepted | the decision is carried out |
+//! | before the start of a call was stored | the call is executed, once |
+//! | after that, for a `read` or `idempotent` tool | another attempt, with the same key |
+//! | after that, for a tool with side effects | the call is *in doubt*: a person is asked, nothing is repeated |
+//! | after the result was stored | nothing to do: the result is stored |
+//! | while the model was answering | the model is called again |
+//! | while a plugin hook was running | the hook is called again, unless its answer was stored |
 //!
 //! # A call in doubt
 //!
-//! It stands in the list of approvals with the kind [`InDoubt`](crate::decision::SuspensionKind::InDoubt). Somebody looks
-//! at the world and answers: `result(by, value)`, it happened and this is its result; `approve(by)`, it did not happen, try
-//! again; `reject(by, reason)`, nobody knows, and nobody tries again. If the lost attempt answers after all, that settles
-//! it too.
+//! It appears in the list of approvals with the kind [`InDoubt`](crate::decision::SuspensionKind::InDoubt). A person
+//! checks whether the call took effect and answers: `result(by, value)` if it happened and this is its result;
+//! `approve(by)` if it did not happen and should be retried; `reject(by, reason)` if it cannot be determined and must
+//! not be retried. If the lost attempt reports its outcome after all, that settles the call too.
 //!
 //! # Agents that changed meanwhile
 //!
-//! A run is pinned to its agent as it was: instructions, policy, rules and what the model is shown of the tools. Bodies of
-//! tools, models and plugins are looked up by name when they are needed. If a tool is gone, its calls fail; if its
-//! description, schema or effect changed, approvals of it are void and the call is held again. A plugin that is gone counts
-//! as one that failed, and without its model a run ends with an error: keep an agent as long as runs of it are open.
+//! A run is pinned to one revision of its agent: instructions, policy, rules, and what the model is shown of the
+//! tools. Tool bodies, models and plugins are looked up by name when they are needed. If a tool is missing, its calls
+//! fail. If its description, schema or effect class has changed, its approvals are void and the call
+//! is held again. A missing plugin counts as one that failed. A run whose model is missing ends with an error, so keep
+//! an agent for as long as it has open runs.
 //!
 //! # Several processes
 //!
-//! A SQLite file belongs to one process at a time; a second one is told that it is in use. Processes that work on the same
-//! runs at the same time need a store made for that, which does not exist yet.
+//! A SQLite file belongs to one process at a time; a second process gets an error that the file is in use. Processes
+//! that work on the same runs at the same time need the PostgreSQL store (feature `postgres`).

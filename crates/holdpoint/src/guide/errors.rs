@@ -1,28 +1,28 @@
-//! Errors: who says what, and what to do about it.
+//! Errors: which type reports what, and what to do about it.
 //!
-//! Three things can be wrong, and each has an answer of its own. **You** asked for something that cannot be: a typed
-//! refusal, and nothing changed. **The world** is wrong (a disk, a network): an error from whoever met it, retried where
-//! that is safe. **We** are wrong, a stored fact that cannot be: the run stops, loudly.
+//! There are three kinds of errors. **Your request** is impossible: you get a typed refusal, and nothing has changed.
+//! **The environment** fails (a disk, a network): the component that met the failure returns an error, and retries
+//! where that is safe. **Holdpoint** has a bug and a stored fact is impossible: the run halts and logs an error.
 //!
 //! | where | type | what to do |
 //! |---|---|---|
 //! | opening a store | [`SqliteOpenError`](crate::store::SqliteOpenError) | `InUse`: stop the other process. `Unwritable`: let the user write to the file and its folder. `BeingRead`: let the backup end. `Newer`: use the version that wrote it |
-//! | starting an engine | [`StartError::Agent`](crate::StartError) | correct the description that it names: a schema, a pattern, a name that is there twice, an agent that is missing |
+//! | starting an engine | [`StartError::Agent`](crate::StartError) | correct the description that it names: an invalid schema or pattern, a duplicate name, a missing agent |
 //! | posting a message | [`PostError::Busy`](crate::PostError::Busy) | wait, or say what should happen: see [`threads`](super::threads) |
-//! | | [`PostError::Loosening`](crate::PostError::Loosening) | let somebody ask who may approve ([`Message::may_approve`](crate::Message::may_approve)) |
+//! | | [`PostError::Loosening`](crate::PostError::Loosening) | have the message posted by a caller who may approve ([`Message::may_approve`](crate::Message::may_approve)) |
 //! | | [`PostError::KeyUsed`](crate::PostError::KeyUsed) | another message was posted under this key: choose a new one |
 //! | | [`PostError::Draining`](crate::PostError::Draining) | post to the engine that takes over |
 //! | | the others | correct the message |
-//! | deciding | [`Verdict::AlreadyApplied`](crate::decision::Verdict) | nothing: it was accepted before |
-//! | | [`Verdict::ToolChanged`](crate::decision::Verdict) | look at the call again: it is held anew |
-//! | | [`Verdict::Refused`](crate::decision::Verdict) | show why; its [`Refusal`](crate::decision::Refusal) has the words. Nothing changed |
-//! | any read or write | [`StoreError::NotFound`](crate::store::StoreError) | there is no such run for this tenant |
-//! | | [`StoreError::Failed`](crate::store::StoreError) | the store is in trouble: `Unavailable` and `Full` may pass, `Corrupt` does not |
-//! | | `Fenced`, `Behind`, `Stale` | meant for workers; the engine deals with them |
-//! | a finished run | [`Termination::Error`](crate::Termination) | read its code and text: the model failed for good, or a plugin |
-//! | a call | `tool.execution_failed` | nothing: the model has read it, and goes on |
+//! | deciding | [`Verdict::AlreadyApplied`](crate::decision::Verdict) | nothing: the decision was accepted before |
+//! | | [`Verdict::ToolChanged`](crate::decision::Verdict) | look at the call again: it is held again |
+//! | | [`Verdict::Refused`](crate::decision::Verdict) | show the reason, which is in its [`Refusal`](crate::decision::Refusal). Nothing changed |
+//! | any read or write | [`StoreError::NotFound`](crate::store::StoreError) | this tenant has no such run |
+//! | | [`StoreError::Failed`](crate::store::StoreError) | the store has a problem: `Unavailable` and `Full` may pass, `Corrupt` does not |
+//! | | `Fenced`, `Behind`, `Stale` | meant for workers; the engine handles them |
+//! | a finished run | [`Termination::Error`](crate::Termination) | read its code and text: the model failed permanently, or a plugin failed |
+//! | a call | `tool.execution_failed` | nothing: the model reads the error and continues |
 //!
-//! A verdict is not an error, so `?` alone does not notice a refusal; look at it:
+//! A verdict is not an error, so `?` by itself does not catch a refusal. Check the verdict:
 //!
 //! ```
 //! # use holdpoint::prelude::*;
@@ -46,4 +46,4 @@
 //! # }
 //! ```
 //!
-//! What an operator should know is said through `tracing`; install a subscriber to see it.
+//! The engine reports everything an operator should know through `tracing`. Install a subscriber to see it.

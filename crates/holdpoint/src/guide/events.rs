@@ -1,11 +1,12 @@
 //! Events and deltas: how to watch a run, live and after a reconnect.
 //!
-//! A run is a log of [`Event`](crate::event::Event)s. Each has a number (`seq`, dense from 1), a time, and a
-//! [`Fact`](crate::event::Fact) in the past tense. An event is shown after it was stored, never before, so what you have
-//! seen has happened. The last event of every log is `run.ended`; a subscription is over after it.
+//! A run is a log of [`Event`](crate::event::Event)s. Each has a sequence number (`seq`, starting at 1, without gaps),
+//! a time, and a [`Fact`](crate::event::Fact) in the past tense. An event is published only after it was stored, so
+//! whatever you have seen has happened. The last event of every log is `run.ended`, and a subscription ends after it.
 //!
-//! A [`Subscription`](crate::event::Subscription) begins behind any number. Whoever reconnects with the last number they
-//! saw gets exactly the rest, from memory or from the store; there is no window after which it is gone.
+//! A [`Subscription`](crate::event::Subscription) can start after any sequence number. Reconnect with the last number
+//! you saw to receive exactly the events you missed, from memory or from the store. There is no
+//! replay window after which they are gone.
 //!
 //! ```
 //! # use holdpoint::prelude::*;
@@ -32,16 +33,16 @@
 //! # }
 //! ```
 //!
-//! Skip facts that you do not know: later versions tell more. A fact is serialised as `{"type": "tool.approved",
+//! Skip facts that you do not know: later versions add more. A fact is serialised as `{"type": "tool.approved",
 //! "payload": {…}}`; [`Fact::name`](crate::event::Fact::name) is the `type`.
 //!
 //! # Deltas
 //!
-//! What a model says word by word is not stored. It comes as [`LiveItem`](crate::event::LiveItem)s between the events,
-//! to whoever is watching: a [`Delta`](crate::event::Delta) says which part of which message it continues and at which
-//! offset; `Reset` says that an attempt was given up and what was shown of it counts for nothing; `Note` is progress of a
-//! tool. The event that follows, `message.added`, carries the whole text. So show deltas while they come, and replace
-//! them when the event does.
+//! The text that a model streams is not stored. Subscribers receive it as [`LiveItem`](crate::event::LiveItem)s between
+//! the events: a [`Delta`](crate::event::Delta) names the part of the message that it continues and the offset; `Reset`
+//! means that an attempt was abandoned and its deltas must be discarded; `Note` is the progress of a tool. The event
+//! that follows, `message.added`, carries the whole text. So show deltas as they arrive, and replace them when the
+//! event arrives.
 //!
 //! ```
 //! # use holdpoint::prelude::*;
@@ -71,15 +72,15 @@
 //! # }
 //! ```
 //!
-//! Nobody is sent anything: a watcher reads at a pace of its own, so a slow one, or a thousand, cost the run nothing. One
-//! that is far behind gets what it missed in one piece.
+//! The engine never pushes to subscribers: each reads at its own pace, so a slow subscriber, or a thousand of them,
+//! cost the run nothing. A subscriber that is far behind gets what it missed in one piece.
 //!
 //! # Without watching
 //!
-//! | call | comes back |
+//! | call | returns |
 //! |---|---|
 //! | [`Engine::post`](crate::Engine::post) | when the run exists |
-//! | [`Engine::run`](crate::Engine::run) | when it ends, or nothing of it executes and something is held |
-//! | [`Engine::follow`](crate::Engine::follow) | the same, for a run that exists, judging events behind a number; [`RunReport::last_seq`](crate::RunReport::last_seq) is the one to go on with |
-//! | [`Engine::wait_until_ended`](crate::Engine::wait_until_ended) | when it ends, however often something is held on the way |
-//! | [`Engine::view`](crate::Engine::view) | at once, with where the run stands |
+//! | [`Engine::run`](crate::Engine::run) | when the run ends, or when none of it executes and a call is held |
+//! | [`Engine::follow`](crate::Engine::follow) | the same, for an existing run, considering only events after a sequence number; continue with [`RunReport::last_seq`](crate::RunReport::last_seq) |
+//! | [`Engine::wait_until_ended`](crate::Engine::wait_until_ended) | when the run ends, however often calls are held on the way |
+//! | [`Engine::view`](crate::Engine::view) | at once, with the current state of the run |

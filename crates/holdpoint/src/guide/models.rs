@@ -1,9 +1,9 @@
-//! Models: how to bring one.
+//! Models: how to add your own.
 //!
-//! A model is one function from a [`ModelRequest`](crate::model::ModelRequest), the transcript and the tools, to a
-//! [`ModelAnswer`](crate::model::ModelAnswer), a text and the calls it asks for. With the feature
-//! `providers` there is `model::RemoteModel`, which speaks to OpenAI, Anthropic, Gemini, Ollama and whoever speaks like
-//! OpenAI; a model of your own is one function:
+//! A model is one function from a [`ModelRequest`](crate::model::ModelRequest) (the transcript and the tools) to a
+//! [`ModelAnswer`](crate::model::ModelAnswer) (a text and the calls it asks for). The feature `providers` adds
+//! `model::RemoteModel` for OpenAI, Anthropic, Gemini, Ollama and OpenAI-compatible servers. To write your own,
+//! implement that function:
 //!
 //! ```
 //! use holdpoint::prelude::*;
@@ -35,24 +35,25 @@
 //!
 //! What an implementation has to translate:
 //!
-//! - [`instructions`](crate::model::ModelRequest::instructions) go where the provider wants the system prompt.
+//! - [`instructions`](crate::model::ModelRequest::instructions) go where the provider expects the system prompt.
 //! - [`messages`](crate::model::ModelRequest::messages) are valid as they are: every call that the model ever asked for
-//!   has exactly one result, directly behind the message that asked, cancelled and denied calls too. A
-//!   [`Note`](crate::model::ModelMessage::Note) and a [`Notice`](crate::model::ModelMessage::Notice) are sent in the
-//!   user's role.
+//!   has exactly one result, directly after the message that asked, even if the call was cancelled or denied. Send a
+//!   [`Note`](crate::model::ModelMessage::Note) and a [`Notice`](crate::model::ModelMessage::Notice) in the user's
+//!   role.
 //! - [`tools`](crate::model::ModelRequest::tools) carry a name, a description and a JSON Schema.
-//! - A call's id may be empty or repeat an earlier one; it is made unique. Its arguments are text, JSON or not: bad ones
-//!   fail the call, and the model is told why.
+//! - A call's id may be empty or repeat an earlier one; the engine makes it unique. Its arguments are text, whether
+//!   valid JSON or not: invalid arguments fail the call, and the model reads why.
 //! - Dropping the future cancels the call to the provider.
 //!
 //! # Failures
 //!
-//! A [`ModelFailure`](crate::model::ModelFailure) says whether trying again may help and, if the provider said so, when.
-//! A retryable one is tried again, three times in all unless [`Limits`](crate::agent::Limits) say otherwise, and every
-//! retry is announced as `model.retrying`. Then, or for good at once, the run ends with an error.
+//! A [`ModelFailure`](crate::model::ModelFailure) says whether a retry may help and, if the provider said so, when to
+//! retry. A retryable failure is retried, up to three attempts in all unless [`Limits`](crate::agent::Limits) say
+//! otherwise, and every retry is announced as `model.retrying`. After the last attempt, or at once if the failure is
+//! permanent, the run ends with an error.
 //!
 //! # In tests
 //!
-//! [`ScriptedModel`](crate::model::ScriptedModel) gives the run's k-th call the k-th reply and repeats the last one, with
-//! deltas, delays and failures if you want them. A [script](crate::model::scripted) is the same as a JSON file, with
-//! rules on what the user said.
+//! [`ScriptedModel`](crate::model::ScriptedModel) answers the run's k-th call with the k-th reply and repeats the last
+//! one, with deltas, delays and failures if you want them. A [script](crate::model::scripted) is the same as a JSON
+//! file, with rules that match what the user said.

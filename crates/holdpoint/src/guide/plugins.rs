@@ -1,8 +1,9 @@
-//! Plugins: code of your own between the phases of a run.
+//! Plugins: your own code between the phases of a run.
 //!
-//! A plugin is asked at the phases it subscribes to, is told where the run stands ([`HookContext`](crate::plugin::HookContext)),
-//! and answers with [`Action`](crate::plugin::Action)s. It changes nothing itself: its answers are data, stored in the log
-//! before they count, and asked for once.
+//! The engine calls a plugin at the phases it subscribes to, passes it the state of the run
+//! ([`HookContext`](crate::plugin::HookContext)), and gets back [`Action`](crate::plugin::Action)s. A plugin changes
+//! nothing itself: its answers are data, stored in the log before they take effect. A stored answer is not
+//! requested again.
 //!
 //! ```
 //! # use holdpoint::prelude::*;
@@ -32,31 +33,32 @@
 //! # }
 //! ```
 //!
-//! A plugin with state in memory, or one that is configured, implements [`Plugin`](crate::plugin::Plugin) itself. What has
-//! to survive a crash it keeps with `SetState`, for the run or for the thread, and reads with
-//! [`HookContext::state_of`](crate::plugin::HookContext::state_of). The plugins of a run are asked one at a time, in the model's order of
-//! calls, and each is asked with what the ones before have kept: a plugin that counts what goes out counts right, also where
-//! one answer asks for many calls that then run beside each other.
+//! A plugin that has state in memory or configuration implements [`Plugin`](crate::plugin::Plugin) itself. State that
+//! must survive a crash is saved with `SetState`, for the run or for the thread, and read with
+//! [`HookContext::state_of`](crate::plugin::HookContext::state_of). The plugins of a run are called one at a time, in
+//! the model's order of calls, and each call sees the state that earlier ones saved. So a plugin that counts outgoing
+//! calls counts correctly, even if one answer asks for many calls that then run in parallel.
 //!
-//! | phase | may answer | if the hook fails, panics or is late |
+//! | phase | may answer | if the hook fails, panics or times out |
 //! |---|---|---|
 //! | `RunStart` | `End` | the run ends with an error |
 //! | `StepStart`, `BeforeInference` | `AddInstruction`, `HideTool`, `SetParam`, `ReplaceMessage`, `SkipInference` | the run ends with an error |
 //! | `AfterInference` | `DropCall`, `SetArguments`, `End` | the run ends with an error |
 //! | `BeforeToolExecute` | `Block`, `Suspend`, `SetResult` | the call fails and never runs |
-//! | `AfterToolExecute` | `AddNote` | it is recorded, the run goes on |
-//! | `StepEnd` | `End` | it is recorded, the run goes on |
-//! | `RunEnd` | | it is recorded, the run ends |
+//! | `AfterToolExecute` | `AddNote` | the failure is recorded, the run continues |
+//! | `StepEnd` | `End` | the failure is recorded, the run continues |
+//! | `RunEnd` | | the failure is recorded, the run ends |
 //!
-//! After a call `AfterToolExecute` is told its arguments and what became of it ([`CallResult`](crate::plugin::CallResult)): the
-//! result, the error, who said no. `ReplaceMessage` takes the id of any message of the thread, a result or a note as well; for an
-//! id that the thread does not have the hook fails. A run that is interrupted, superseded or ended by its parent waits for no
-//! plugin: `RunEnd` is asked once behind its end, and what is then answered is not stored.
+//! `AfterToolExecute` receives the call's arguments and its outcome ([`CallResult`](crate::plugin::CallResult)): the
+//! result, the error, or who denied it. `ReplaceMessage` takes the id of any message of the thread, including results
+//! and notes; the hook fails if the thread has no message with that id. A run that is interrupted, superseded or ended
+//! by its parent waits for no plugin: `RunEnd` is called once after the run has ended, and its answer is not stored.
 //!
-//! `SetState` is allowed everywhere; an action outside of its phases is a failure of the hook. Plugins answer in the order
-//! of registration. Of what they say about one call, `Block` beats `Suspend` beats `SetResult`, and among equals the first
-//! counts.
+//! `SetState` is allowed in every phase; any other action outside of its phases is a failure of the hook. Plugins
+//! answer in the order of registration. If several answer about one call, `Block` beats `Suspend`, which beats
+//! `SetResult`; among equals the first counts.
 //!
-//! An approved call passes `BeforeToolExecute` again, so that edited arguments are judged as well; the plugin that had
-//! asked is not heard asking again, and each is told that the call comes again, with the approval that it has
-//! ([`GateRevisit`](crate::plugin::GateRevisit)). After `AfterInference` nobody changes arguments: what was judged is what runs.
+//! An approved call passes `BeforeToolExecute` again, so that edited arguments are checked as well. A `Suspend` from
+//! the plugin that held the call before is ignored this time. Every plugin sees that this is a revisit, and with which
+//! approval ([`GateRevisit`](crate::plugin::GateRevisit)). After `AfterInference` no plugin can change arguments: what
+//! was checked is what runs.

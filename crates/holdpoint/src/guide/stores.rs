@@ -6,25 +6,26 @@
 //! | [`SqliteStore`](crate::store::SqliteStore) | one process, up to a machine's worth of runs | a crash of the process and of the machine |
 //! | `store::postgres::PostgresStore`, feature `postgres` | many processes on many machines | whatever the database survives |
 //!
-//! All keep the same [`contract`](crate::store::contract), a list of numbered rules, and one suite of tests holds them to
-//! it. A store of your own implements the trait [`Store`](crate::store::Store).
+//! All of them implement the same [`contract`](crate::store::contract), a list of numbered rules, and one test suite
+//! verifies it. Your own store implements the trait [`Store`](crate::store::Store).
 //!
 //! # SQLite
 //!
-//! - **One file, one process.** A lock file beside it sees to that, and whoever finds it taken is told so:
-//!   [`SqliteOpenError::InUse`](crate::store::SqliteOpenError). The lock is gone when its process is.
-//! - **Stored means synced.** A verdict, an event or the start of a tool is acknowledged after the operating system said
-//!   that it is on the disk. Commits that arrive while a sync runs share the next one, so many runs cost few syncs.
-//! - **A full disk refuses and recovers.** A failed sync ends the process, because nobody knows what the file holds; open
-//!   it again, and it says.
-//! - The database has companions with the endings `-wal` and `-shm` while it is open. Copy none of them by hand; use
-//!   [`backup`](crate::store::upkeep::backup), or the program `holdpoint backup`. The same program examines a store
-//!   (`doctor`) and deletes what ended long ago (`prune`).
+//! - **One file, one process.** A lock file beside the database ensures this. A second process gets
+//!   [`SqliteOpenError::InUse`](crate::store::SqliteOpenError). The lock disappears with its process.
+//! - **Stored means synced.** A verdict, an event or the start of a tool call is acknowledged after the operating
+//!   system has confirmed that it is on the disk. Commits that arrive while a sync runs share the next one, so many
+//!   runs cost few syncs.
+//! - **A full disk refuses writes and recovers.** A failed sync ends the process, because it is then unknown what the
+//!   file contains. Open the file again to find out.
+//! - While the database is open, it has companion files that end in `-wal` and `-shm`. Do not copy any of these files
+//!   by hand; use [`backup`](crate::store::upkeep::backup) or the command `holdpoint backup`. The same program checks a
+//!   store (`doctor`) and deletes old threads (`prune`).
 //!
 //! # Closing
 //!
-//! An [`Engine`](crate::Engine) needs no closing: a process may end, or be killed, at any time. To be polite, or to open the
-//! same file again:
+//! An [`Engine`](crate::Engine) does not have to be closed: a process may exit, or be killed, at any time. For a clean
+//! shutdown, or to open the same file again:
 //!
 //! ```
 //! # use holdpoint::prelude::*;
@@ -51,12 +52,12 @@
 //!
 //! # What it costs
 //!
-//! A round with tools, from the message to the model's last word, takes four commits. A decision and the start of the call
-//! that it allows are one. A step late in a run costs what the first one did: loading a run reads its small state, never
-//! its log. One engine lets 256 runs execute at the same time unless [`Settings`](crate::Settings) say otherwise, and
-//! queues the rest; runs that are held do not count.
+//! A round with tools, from the message to the model's final answer, takes four commits. A decision and the start of
+//! the call that it allows share one commit. A step late in a run costs as much as the first one: loading a run reads
+//! its small state, never its log. One engine executes 256 runs at the same time unless [`Settings`](crate::Settings)
+//! say otherwise, and queues the rest; held runs do not count.
 //!
 //! # Time
 //!
-//! An engine and its store read the system's clock. A test that must not wait gives both another one:
+//! An engine and its store read the system clock. A test that must not wait gives both another clock:
 //! [`approvals`](super::approvals#if-nobody-answers) has an example.

@@ -1,6 +1,6 @@
-//! Threads: conversations of more than one message, tenants, and what a busy thread does.
+//! Threads: conversations of more than one message, tenants, and what happens when a thread is busy.
 //!
-//! A message without a thread begins one. To go on with it, name it:
+//! A message without a thread starts a new one. To continue a thread, name it:
 //!
 //! ```
 //! # use holdpoint::prelude::*;
@@ -16,32 +16,33 @@
 //! # }
 //! ```
 //!
-//! Each message starts a run, and one run at a time works on a thread. A message that meets another run is refused with
-//! [`PostError::Busy`](crate::PostError::Busy) unless somebody said otherwise: the message itself
-//! ([`Message::if_busy`](crate::Message::if_busy)) or the agent's [`Policy`](crate::agent::Policy).
+//! Each message starts a run, and one run at a time works on a thread. If another run is active, the message is refused
+//! with [`PostError::Busy`](crate::PostError::Busy), unless the message itself
+//! ([`Message::if_busy`](crate::Message::if_busy)) or the agent's [`Policy`](crate::agent::Policy) says otherwise.
 //!
 //! | the thread's run | field of the policy | choices |
 //! |---|---|---|
 //! | executes, or is queued | [`on_busy`](crate::agent::OnBusy) | `Reject`, `Enqueue`, `Interrupt` |
-//! | only waits for somebody | [`while_waiting`](crate::agent::WhileWaiting) | `Reject`, `Supersede`, `Enqueue` |
+//! | only waits | [`while_waiting`](crate::agent::WhileWaiting) | `Reject`, `Supersede`, `Enqueue` |
 //!
-//! `Interrupt` and `Supersede` take the place of every unended run of the thread, queued ones included: of several such
-//! messages the last one runs.
+//! `Interrupt` and `Supersede` replace every unended run of the thread, including queued ones: of several such messages
+//! the last one runs.
 //!
-//! [`Message::on_thread`](crate::Message::on_thread) creates the thread if there is none;
+//! [`Message::on_thread`](crate::Message::on_thread) creates the thread if it does not exist;
 //! [`Message::on_existing_thread`](crate::Message::on_existing_thread) refuses the message instead.
 //!
 //! [`Engine::interrupt`](crate::Engine::interrupt) ends a run without waiting for anything.
 //!
 //! # Tenants
 //!
-//! Everything belongs to a [`Tenant`](crate::id::Tenant), and no tenant ever sees another's. A program with one kind of
-//! customers uses `Tenant::default()` throughout, which is also what [`Message::to`](crate::Message::to) says. With more,
-//! say so with `.for_tenant(tenant)` on messages; a decision that is made from an entry of a list has the tenant of the list.
+//! Everything belongs to a [`Tenant`](crate::id::Tenant), and no tenant ever sees another's data. A program with a
+//! single tenant uses `Tenant::default()` throughout, which is also the default of [`Message::to`](crate::Message::to).
+//! With several tenants, add `.for_tenant(tenant)` to messages; a decision made from an entry of a list has the tenant
+//! of the list.
 //!
 //! # When a run stops by itself
 //!
-//! An agent that says nothing stops after 25 rounds. [`Agent::stop_when`](crate::agent::Agent::stop_when) replaces that:
+//! By default an agent stops after 25 rounds. [`Agent::stop_when`](crate::agent::Agent::stop_when) replaces that:
 //!
 //! ```
 //! # use holdpoint::prelude::*;

@@ -1,8 +1,8 @@
-//! Tools: what a tool is told, what it may answer, and what its effect class decides.
+//! Tools: what a tool receives, what it may answer, and what its effect class decides.
 //!
-//! A tool is a [`ToolDefinition`](crate::tool::ToolDefinition), which the model and whoever approves see, and a body.
-//! [`FunctionTool`](crate::tool::FunctionTool) makes one of a function; anything else implements
-//! [`Tool`](crate::tool::Tool). The arguments have been checked against the schema before the body is called.
+//! A tool is a [`ToolDefinition`](crate::tool::ToolDefinition), which the model and the approver see, and a body.
+//! [`FunctionTool`](crate::tool::FunctionTool) makes one from a function; anything else implements
+//! [`Tool`](crate::tool::Tool). The arguments are checked against the schema before the body is called.
 //!
 //! ```
 //! # use holdpoint::prelude::*;
@@ -26,29 +26,30 @@
 //! assert_eq!(divide.definition().effect, EffectClass::Read);
 //! ```
 //!
-//! With `serde`, [`ToolRequest::parse`](crate::tool::ToolRequest::parse) turns the arguments into a type of yours.
+//! With `serde`, [`ToolRequest::parse`](crate::tool::ToolRequest::parse) converts the arguments into your own type.
 //!
 //! # The effect class decides what a crash means
 //!
-//! Before a body is called, the intent to call it is stored. If the process dies before the answer is, nobody knows
-//! whether the call took effect. The class of the tool says what then:
+//! Before a body is called, the intent to call it is stored. If the process dies before the answer is stored, it is
+//! unknown whether the call took effect. The tool's effect class decides what happens then:
 //!
-//! | class | made with | held unless it says otherwise | outcome unknown |
+//! | class | made with | held by default | if the outcome is unknown |
 //! |---|---|---|---|
-//! | [`Read`](crate::tool::EffectClass::Read) | `.read()` | no | tried again |
-//! | [`Idempotent`](crate::tool::EffectClass::Idempotent) | `.idempotent()` | no | tried again with the same key |
+//! | [`Read`](crate::tool::EffectClass::Read) | `.read()` | no | retried |
+//! | [`Idempotent`](crate::tool::EffectClass::Idempotent) | `.idempotent()` | no | retried with the same key |
 //! | [`Write`](crate::tool::EffectClass::Write) | the default | yes | *in doubt*: a person says what happened |
 //!
-//! **Pass the key on.** [`ToolRequest::idempotency_key`](crate::tool::ToolRequest::idempotency_key) is the same over
-//! retries, take-overs and repeats after doubt. Declare a tool idempotent only if whatever it calls acts once per key.
+//! **Pass the key on.** [`ToolRequest::idempotency_key`](crate::tool::ToolRequest::idempotency_key) is the same across
+//! retries, take-overs and repeats after doubt. Declare a tool idempotent only if the service it calls acts once per
+//! key.
 //!
 //! # Three outcomes
 //!
-//! A function that returns a [`Value`](serde_json::Value), or a `Result` of one, has *answered*. A tool that talks to a
-//! network knows two more: [`Outcome::NotSent`](crate::tool::Outcome::NotSent), nothing left this machine, and
-//! [`Outcome::Unknown`](crate::tool::Outcome::Unknown), it may or may not have happened. An attempt that takes longer than
-//! [`ToolDefinition::timeout`](crate::tool::ToolDefinition::timeout), 30 seconds unless you say otherwise, has an unknown
-//! outcome, and so has the panic of a tool with an effect.
+//! A function that returns a [`Value`](serde_json::Value), or a `Result` of one, has *answered*. A tool that uses a
+//! network has two more outcomes: [`Outcome::NotSent`](crate::tool::Outcome::NotSent) means that nothing left this
+//! machine, and [`Outcome::Unknown`](crate::tool::Outcome::Unknown) means that the call may or may not have happened.
+//! An attempt that exceeds [`ToolDefinition::timeout`](crate::tool::ToolDefinition::timeout), 30 seconds by default,
+//! has an unknown outcome, and so has a panic in a tool with side effects.
 //!
 //! ```
 //! # use holdpoint::prelude::*;
@@ -71,10 +72,11 @@
 //! # let _ = pay.definition();
 //! ```
 //!
-//! # A tool that asks, and tools that somebody else performs
+//! # Tools that ask, and tools performed elsewhere
 //!
 //! A body may answer [`ToolAnswer::Pending`](crate::tool::ToolAnswer::Pending) with a
-//! [`SuspendRequest`](crate::tool::SuspendRequest): the call is held with that question, and the answer is its result.
+//! [`SuspendRequest`](crate::tool::SuspendRequest): the call is held with that question, and the person's answer is its
+//! result.
 //!
 //! ```
 //! # use holdpoint::prelude::*;
@@ -103,13 +105,13 @@
 //! # }
 //! ```
 //!
-//! With [`ResumeMode::ReplayToolCall`](crate::tool::ResumeMode::ReplayToolCall) the body is called again instead, and finds
-//! the answer, and what it left for itself, in [`ToolRequest::resume`](crate::tool::ToolRequest::resume).
+//! With [`ResumeMode::ReplayToolCall`](crate::tool::ResumeMode::ReplayToolCall) the body is called again instead. It
+//! finds the answer, and the state it saved for itself, in [`ToolRequest::resume`](crate::tool::ToolRequest::resume).
 //!
-//! A [`DeclaredTool`](crate::tool::DeclaredTool) has no body: the front end ([`Performer::Client`](crate::tool::Performer))
-//! or anybody else (`Performer::External`) performs the call and gives its result with
-//! [`Decide::result`](crate::decision::Decide::result). A front end may also bring such tools with a message, in
-//! `Message::tools`: they are there for the run that it starts, and for no other.
+//! A [`DeclaredTool`](crate::tool::DeclaredTool) has no body: the front end
+//! ([`Performer::Client`](crate::tool::Performer)) or another system (`Performer::External`) performs the call and
+//! reports its result with [`Decide::result`](crate::decision::Decide::result). A front end may also send such tools
+//! with a message, in `Message::tools`: they are available only to the run that the message starts.
 //!
 //! ```
 //! # use holdpoint::prelude::*;
@@ -134,5 +136,5 @@
 //!
 //! # Stopping
 //!
-//! [`ToolRequest::cancelled`](crate::tool::ToolRequest::cancelled) fires when nobody waits for the answer any more: the run
-//! was interrupted or is over. The run does not wait for a tool that ignores it.
+//! [`ToolRequest::cancelled`](crate::tool::ToolRequest::cancelled) fires when the answer is no longer needed: the run
+//! was interrupted or has ended. The run does not wait for a tool that ignores it.

@@ -1,4 +1,4 @@
-//! Decisions as a client sends them, and what each asks the engine.
+//! Decisions as a client sends them, and what each asks the engine to do.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::error::{ApiError, Code, bad_field};
 use crate::wire::decision::{DecisionResult, Outcome};
 use crate::wire::enums::ResumeMode;
 
-/// Decisions in one request.
+/// Maximum number of decisions in one request.
 pub const ENTRIES_MAX: usize = 1_000;
 
 /// `POST /v1/approvals/{id}/approve`
@@ -74,7 +74,8 @@ pub struct Reject {
 }
 
 impl Reject {
-    /// `policy` is the run's: where neither the request nor the policy says what follows, this door ends the run.
+    /// `policy` is the run's policy. If neither the request nor the policy says what follows, this endpoint ends the
+    /// run.
     pub fn into_decide(
         self,
         held: &SuspensionView,
@@ -251,13 +252,13 @@ impl<'de> Deserialize<'de> for WordAction {
     }
 }
 
-/// Ids that the server derives from an `Idempotency-Key` begin like this, and no other.
+/// Prefix of ids that the server derives, from an `Idempotency-Key` or for a callback. No other id begins with it.
 pub const DERIVED_ID_PREFIX: &str = "key_";
 
 impl DecisionEntry {
-    /// An entry that cannot be read is `invalid`, and spoils no other.
+    /// An entry that cannot be parsed is `invalid`; the other entries are not affected.
     pub fn read(mut entry: Value) -> Result<Self, DecisionResult> {
-        // Any value is a result: it is moved, because a copy of a large one takes as much memory again.
+        // Any value is a valid result. It is moved, because a copy of a large one takes as much memory again.
         let result = entry.as_object_mut().and_then(|fields| fields.remove("result"));
         let words = |field: &str| entry.get(field).and_then(Value::as_str).map(str::to_owned);
         let read: Result<Self, serde_json::Error> = object(&entry);
@@ -272,7 +273,7 @@ impl DecisionEntry {
         }
     }
 
-    /// What the engine is asked, or why this says nothing that could be done.
+    /// What the engine is asked to do, or why the entry asks for nothing that can be done.
     pub fn into_decide(self, tenant: &Tenant, run: &RunId, by: &Principal) -> Result<Decide, DecisionResult> {
         let invalid = |entry: &Self, why: &str| {
             Err(DecisionResult::new(&entry.call_id, entry.decision_id.as_deref(), Outcome::Invalid, why))
@@ -337,14 +338,14 @@ fn bounded_list<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Value>
     Ok(entries)
 }
 
-/// A text that is no digest differs from each one: it becomes the digest of something that no arguments are.
+/// A text that is not a digest must match no arguments, so it becomes the digest of something that no arguments are.
 fn digest_or_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Digest>, D::Error> {
     let text = String::deserialize(deserializer)?;
     let digest = Digest::deserialize(text.as_str().into_deserializer());
     Ok(Some(digest.unwrap_or_else(|_: ValueError| Digest::sha256(format!("no digest: {text}").as_bytes()))))
 }
 
-/// Edited arguments are any value that the schema takes; `null` is a field that somebody forgot to fill in.
+/// Edited arguments are any value that the schema accepts; `null` is a field that the client forgot to fill in.
 fn not_null<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
     match Value::deserialize(deserializer)? {
         Value::Null => Err(D::Error::custom("invalid type: null, expected arguments")),

@@ -84,7 +84,7 @@ impl ClientTool {
 }
 
 impl PostMessage {
-    /// What the engine is asked. `may_loosen`: whoever asks may approve, and so may make fewer calls wait.
+    /// What the engine is asked to do. `may_loosen`: the caller may approve, and so may make fewer calls wait.
     pub fn into_message(
         self,
         tenant: Tenant,

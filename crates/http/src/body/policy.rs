@@ -1,4 +1,4 @@
-//! The policy that a message asks for: every field of it, each one optional.
+//! The policy that a message asks for: every field of a policy, each of them optional.
 
 use std::num::NonZeroU32;
 

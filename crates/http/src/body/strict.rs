@@ -1,4 +1,4 @@
-//! Bytes become a request, or a refusal that names the field.
+//! Parses bytes into a request, or into a refusal that names the field.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -11,14 +11,14 @@ use serde::{Deserialize, Deserializer};
 
 use crate::error::{ApiError, Code};
 
-/// A value may be as deep as anywhere else, inside the fields that are around it.
+/// A value may be as deep as anywhere else, not counting the fields around it.
 pub const BODY_DEPTH_MAX: usize = VALUE_DEPTH_MAX + 4;
-/// JSON values in one body. More cost too much memory, however short they are written.
+/// Maximum number of JSON values in a body. More would cost too much memory, however short their text is.
 pub const BODY_NODES_MAX: usize = VALUE_NODES_MAX;
-/// What a refusal repeats of a request.
+/// How much of a request a refusal repeats.
 const QUOTED_CHARS_MAX: usize = 300;
 
-/// Reads a body that has not been checked. An empty one is `{}` where that is allowed, and then needs no content type.
+/// Parses a body that has not been checked. An empty one is `{}` if that is allowed, and then needs no content type.
 pub fn parse_strict<T: DeserializeOwned>(
     content_type: Option<&str>,
     bytes: &[u8],
@@ -27,12 +27,12 @@ pub fn parse_strict<T: DeserializeOwned>(
     parse_strict_checked(content_type, bytes, empty_allowed, &check_text(bytes))
 }
 
-/// What the body's value would cost, or why it is refused.
+/// The cost of the body's value, or why it is refused.
 pub(crate) fn check_text(bytes: &[u8]) -> Result<Cost, TextFault> {
     json_text::walk(bytes, &Bounds { depth_max: BODY_DEPTH_MAX, nodes_max: BODY_NODES_MAX })
 }
 
-/// Reads a body whose text was checked when it came in.
+/// Parses a body whose text was checked when it arrived.
 pub(crate) fn parse_strict_checked<T: DeserializeOwned>(
     content_type: Option<&str>,
     bytes: &[u8],
@@ -59,7 +59,7 @@ pub(crate) fn parse_strict_checked<T: DeserializeOwned>(
     }
 }
 
-/// A text that is not read at all. A key that appears twice means one thing to one reader and another to the next.
+/// The refusal of a text that is not parsed at all. Parsers disagree about the meaning of a duplicate key.
 fn text_refused(fault: &TextFault) -> ApiError {
     let TextFault { kind, path, .. } = fault;
     match kind {
@@ -91,7 +91,7 @@ fn check_content_type(content_type: Option<&str>) -> Result<(), ApiError> {
     ))
 }
 
-/// `{}` and nothing else: a list of values in the right order is not an object.
+/// Accepts only a JSON object: a list of values in the right order is refused.
 pub(crate) fn object<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<T, D::Error> {
     deserializer.deserialize_map(Object(PhantomData))
 }
@@ -117,7 +117,7 @@ pub(crate) fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     T::deserialize(deserializer).map(Some)
 }
 
-/// The same for a field whose value is an object of ours.
+/// The same for a field whose value is one of our objects.
 pub(crate) fn present_object<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     deserializer: D,
 ) -> Result<Option<T>, D::Error> {
@@ -127,7 +127,7 @@ pub(crate) fn present_object<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
 fn bad_body(path: &str, why: &str) -> ApiError {
     let path = if path == "." { "" } else { path };
     let why: String = why.chars().take(QUOTED_CHARS_MAX).collect();
-    // An unknown, missing or repeated field stands in the words, not on the path that leads to it.
+    // The error text names an unknown, missing or repeated field; the path to it does not.
     let named = ["unknown field `", "missing field `", "duplicate field `"]
         .iter()
         .find_map(|words| why.strip_prefix(words))

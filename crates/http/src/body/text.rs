@@ -1,4 +1,4 @@
-//! Texts and ids of a request: a type says how long one may be, so that no field is unbounded.
+//! Texts and ids of a request. The type of a field says how long its text may be, so that no field is unbounded.
 
 use std::borrow::Cow;
 use std::ops::Deref;
@@ -41,12 +41,12 @@ impl<'de> Deserialize<'de> for Id {
 
 const ID_RULE: &str = "an id has 1 to 128 characters out of A-Z, a-z, 0-9 and . _ : -";
 
-/// An id in a path or a query, where it may not be anything.
+/// Checks an id in a path or a query that has to follow the rule for ids.
 pub fn check_id(field: &str, text: &str) -> Result<(), ApiError> {
     if Id::is_valid(text) { Ok(()) } else { Err(bad_field(field, ID_RULE)) }
 }
 
-/// A text of at most so many characters, and at least `MIN`.
+/// A text of at least `MIN` and at most `MAX` characters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Text<const MIN: usize, const MAX: usize>(String);
 
@@ -73,7 +73,7 @@ impl<const MIN: usize, const MAX: usize> PartialSchema for Text<MIN, MAX> {
 }
 
 impl<const MIN: usize, const MAX: usize> ToSchema for Text<MIN, MAX> {
-    /// One for each pair of limits.
+    /// A separate schema name for each pair of limits.
     fn name() -> Cow<'static, str> {
         Cow::Owned(format!("TextOf{MIN}To{MAX}"))
     }
@@ -90,9 +90,9 @@ impl<'de, const MIN: usize, const MAX: usize> Deserialize<'de> for Text<MIN, MAX
     }
 }
 
-/// What somebody says about a decision.
+/// An approver's remark about a decision.
 pub(crate) type Remark = Text<0, 4_000>;
-/// What whoever performed a call says about its failure.
+/// How the tool or client that performed a call describes its failure.
 pub(crate) type FaultText = Text<0, 65_536>;
-/// An id that the model or another client made up.
+/// An id that the model or another client chose.
 pub(crate) type ForeignId = Text<1, 512>;

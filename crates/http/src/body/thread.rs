@@ -9,7 +9,7 @@ use super::text::Id;
 use crate::error::{ApiError, bad_field};
 use machine::json_value;
 
-/// All metadata of a thread, as JSON.
+/// Maximum size of all metadata of a thread, as JSON.
 const METADATA_BYTES_MAX: usize = 16 * 1024;
 
 /// `POST /v1/threads`
@@ -26,7 +26,7 @@ pub struct PostThread {
 }
 
 impl PostThread {
-    /// The metadata to store, where it is not too much.
+    /// The metadata to store, if it is not too large.
     pub fn metadata(&self) -> Result<Value, ApiError> {
         let metadata = Value::Object(self.metadata.clone().unwrap_or_default());
         if let Some(fault) = json_value::fault(&metadata) {

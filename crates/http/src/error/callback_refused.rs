@@ -1,4 +1,4 @@
-//! A report about a call that was not taken: why not, and whether there is anything left to do.
+//! Refusals of a tool's report about a call: why it was not accepted, and whether there is anything left to do.
 
 use engine::callback::ReportedAttempt;
 use machine::status::CallStatus;
@@ -6,14 +6,14 @@ use machine::status::CallStatus;
 use super::{ApiError, Code};
 use crate::wire::enums;
 
-/// Why nobody hears a report.
+/// Why a report is not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReportRefusal {
-    /// One for the same attempt was taken before.
+    /// A report for the same attempt was accepted before.
     AlreadyTaken,
-    /// The attempt has not come back yet.
+    /// The attempt has not returned yet.
     InFlight,
-    /// Somebody else answered, another attempt was made, or the call or its run is over.
+    /// The call was answered in another way, another attempt was made, or the call or its run has ended.
     NoLongerHeld,
 }
 
@@ -47,7 +47,7 @@ impl ApiError {
         }
     }
 
-    /// What the tool asked for with its 202 is something else.
+    /// The report does not match what the tool asked for with its 202.
     #[must_use]
     pub fn invalid_report(why: &str) -> Self {
         Self::new(

@@ -1,4 +1,4 @@
-//! Every code that a refusal can have, and the status that goes with it.
+//! Every code that a refusal can have, and its HTTP status.
 
 use axum::http::StatusCode;
 use serde::Serialize;

@@ -1,4 +1,4 @@
-//! A decision on an approval that was not taken: what is recorded instead, and what is still possible.
+//! Refusals of a decision on an approval: what is recorded instead, and what is still possible.
 
 use engine::store::SuspensionView;
 use machine::id::SuspensionId;
@@ -8,7 +8,7 @@ use super::{ApiError, Code};
 use crate::wire::enums::ApprovalStatus;
 
 impl ApiError {
-    /// `held` as it is now: whoever decided it first stands in the answer.
+    /// `held` is the approval as it is now: the response names the approver who decided it first.
     #[must_use]
     pub fn decision_refused(refusal: &Refusal, held: &SuspensionView) -> Self {
         let id = &held.id;
@@ -59,8 +59,8 @@ impl ApiError {
         }
     }
 
-    /// The tool is another one than was shown; `again` is the approval that the call is held with now, where
-    /// there is one.
+    /// The tool is no longer the one that was shown. `again` is the approval that holds the call now, if there is
+    /// one.
     #[must_use]
     pub fn tool_changed(held: &SuspensionView, again: Option<&SuspensionId>) -> Self {
         let tool = held.opened.as_ref().map_or("", |opened| opened.tool.as_str());

@@ -1,5 +1,5 @@
-//! What the engine and the store refuse, in words for a client. What is inside (paths, SQL, addresses) goes to the
-//! operator's log, never into an answer.
+//! Refusals of the engine and the store, worded for a client. Internals (paths, SQL, addresses) go to the operator's
+//! log, never into a response.
 
 use engine::posting::{MESSAGE_BYTES_MAX, PostError};
 use engine::quota::QuotaReached;
@@ -52,7 +52,7 @@ impl From<StoreError> for ApiError {
 }
 
 impl ApiError {
-    /// Something that the request needs cannot be decoded. What it is stands in the server's log.
+    /// Something that the request needs cannot be decoded. The server's log says what.
     #[must_use]
     pub fn unreadable() -> Self {
         Self::new(
@@ -62,7 +62,7 @@ impl ApiError {
         )
     }
 
-    /// A mistake of ours. The cause stands in the server's log.
+    /// A bug of ours. The server's log has the cause.
     #[must_use]
     pub fn internal() -> Self {
         Self::new(
@@ -157,7 +157,7 @@ impl From<QuotaReached> for ApiError {
 }
 
 impl From<Busy> for ApiError {
-    /// The status of the run in front is a detail that only whoever looks it up can add.
+    /// The status of the active run is a detail that only a caller who looks it up can add.
     fn from(busy: Busy) -> Self {
         match busy {
             Busy::ActiveRun(run) => Self::new(
@@ -200,7 +200,7 @@ impl From<LooseningRefused> for ApiError {
     }
 }
 
-/// A field of the body cannot be taken as it is.
+/// A field of the body has a value that cannot be accepted.
 pub(crate) fn bad_field(field: &str, why: &str) -> ApiError {
     ApiError::new(Code::BadRequest, format!("`{field}`: {why}")).with("field", field)
 }

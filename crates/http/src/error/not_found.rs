@@ -1,4 +1,4 @@
-//! What is not there, or belongs to somebody else, which looks the same.
+//! Refusals for what does not exist, or belongs to others: the client cannot tell the difference.
 
 use super::{ApiError, Code};
 
@@ -12,7 +12,7 @@ impl ApiError {
         )
     }
 
-    /// For a thread that is to be created where the caller is not shown the one with this id.
+    /// For creating a thread under an id that belongs to a thread which the caller may not see.
     #[must_use]
     pub fn thread_id_unavailable(id: &str) -> Self {
         Self::new(
@@ -61,7 +61,7 @@ impl ApiError {
     }
 }
 
-/// An id out of a path may be of any length; an answer repeats only so much of it.
+/// An id in a path may have any length; a response repeats only this much of it.
 fn truncated(id: &str) -> String {
     id.chars().take(128).collect()
 }

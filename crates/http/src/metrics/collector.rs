@@ -1,4 +1,4 @@
-//! Numbers that others count, looked up when somebody asks for them.
+//! Metrics that other components count, read when a scrape asks for them.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -22,26 +22,26 @@ use crate::limits::Streams;
 const MS: Scale = Scale { exponents: 0..=17, unit: 0.001 };
 /// From 16 microseconds to 16 seconds.
 const US: Scale = Scale { exponents: 4..=24, unit: 0.000_001 };
-/// Up to 256, as many as ever share a commit.
+/// Up to 256, the most commits that ever share a batch.
 const COMMITS: Scale = Scale { exponents: 0..=8, unit: 1.0 };
 
 struct Scale {
-    /// The powers of two that are shown. What is smaller counts with the first.
+    /// The powers of two that are shown. Smaller values count in the first bucket.
     exponents: RangeInclusive<usize>,
     unit: f64,
 }
 
-/// The runs of the store, counted now and then: with a million of them that is not for every request.
+/// Counts of the store's runs, refreshed now and then: with a million runs, counting is too slow for every request.
 #[derive(Default)]
 pub(super) struct RunCountsCache {
-    /// When it was tried last. Whoever comes meanwhile waits for the same answer.
+    /// When the last count was tried. Concurrent requests wait for the same result.
     tried_at: tokio::sync::Mutex<Option<Instant>>,
-    /// None while the store is in trouble: an old number would look like a true one.
+    /// None while the store fails: an outdated number would look like a current one.
     census: Mutex<Option<RunCounts>>,
 }
 
 impl RunCountsCache {
-    /// Counts again unless that was done a moment ago.
+    /// Counts again, unless the last count is younger than `age_max`.
     pub(super) async fn refresh(&self, engine: &Engine, age_max: Duration) {
         let mut tried_at = self.tried_at.lock().await;
         if tried_at.is_some_and(|tried_at| tried_at.elapsed() < age_max) {

@@ -1,4 +1,4 @@
-//! Agents: which there are, and how a changed configuration comes into force.
+//! Agents: list them, and reload a changed configuration.
 
 use std::sync::Arc;
 
@@ -52,7 +52,7 @@ pub(crate) async fn reload(
 ) -> Result<Json<Agents>, ApiError> {
     let AdminReload {} = received.parse_or_empty().await?;
     match server.reload().await {
-        // An operator is shown nothing of a tenant.
+        // An operator may not see any tenant's data.
         Ok(()) if !caller.roles.has(Role::Run) && !caller.roles.has(Role::Approve) => {
             Ok(Json(Agents { agents: Vec::new() }))
         }

@@ -1,4 +1,4 @@
-//! Approvals: what people have to answer, and their answers.
+//! Approvals: what people have to decide, and their decisions.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ use crate::wire::approval::Approval;
 use crate::wire::enums::ApprovalStatus;
 use crate::wire::page::{Approvals, parse_page};
 
-/// Approvals that are read at once.
+/// Approvals per read.
 const ROWS_MAX: usize = 16;
 
 /// List approvals, oldest first; the pending ones unless another status is asked for
@@ -138,7 +138,7 @@ pub(crate) async fn reject(
     let held = find(&server, &caller, &id).await?;
     let run = runs::find_run(&server, &caller, &held.run).await?;
     let policy = match &run.control {
-        // Its approvals are closed, whatever its policy was.
+        // The run has ended, so its approvals are closed whatever its policy was.
         None if run.status.ended() => Policy::default(),
         Some(_) | None => run.decoded()?.policy,
     };
@@ -163,7 +163,7 @@ pub(crate) async fn answer(
     submit(&server, &caller, &received, held, decide).await
 }
 
-/// Gives the decision to the run, unless this very request was answered before.
+/// Gives the decision to the run, unless this same request was answered before.
 async fn submit(
     server: &Arc<Server>,
     caller: &Caller,
@@ -182,8 +182,8 @@ async fn submit(
     idempotent.store_and_respond(StatusCode::OK, &build_approval(server, &settled).await?).await
 }
 
-/// The approval of this name, if the caller's tenant has one, and the caller is shown those of its agent. What no person
-/// answers is none.
+/// The approval with this id, if it belongs to the caller's tenant and the caller may see its agent's approvals. A
+/// suspension that no person answers is not an approval.
 async fn find(server: &Server, caller: &Caller, id: &SuspensionId) -> Result<SuspensionView, ApiError> {
     let view = server.engine.approval(&caller.tenant, id).await?;
     view.filter(|view| view.kind.needs_person() && caller.may_see(&view.agent))

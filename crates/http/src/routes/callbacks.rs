@@ -1,4 +1,4 @@
-//! Callbacks: a tool that answered 202 says what became of its call.
+//! Callbacks: a tool that answered 202 reports the outcome of its call.
 
 use std::sync::Arc;
 
@@ -48,7 +48,7 @@ pub(crate) async fn report(
             AttemptState::InDoubt { step } => {
                 break server.engine.settle_doubt(&about, step, late_answer(outcome.clone())).await;
             }
-            // A tool may be faster than its own 202.
+            // The callback may arrive before the tool's own 202.
             AttemptState::InFlight if continues && Instant::now() < until => {
                 let next = next_commit(&server, &about, run.seq);
                 if let Ok(next) = permit.release_while(tokio::time::timeout_at(until, next)).await {
@@ -108,7 +108,7 @@ fn decision(
     }
 }
 
-/// Of whatever is reported about this attempt: it counts once, and it can be said later that it did.
+/// The decision id for any report about this attempt. A report is applied once, and a later one can be recognised.
 fn decision_id(about: &ReportedAttempt) -> DecisionId {
     let digest = Digest::sha256(format!("{} {}", about.attempt, about.call).as_bytes());
     DecisionId::from(format!("{DERIVED_ID_PREFIX}callback_{digest}"))
@@ -121,7 +121,7 @@ fn late_answer(outcome: ReportOutcome) -> ToolAnswer {
     }
 }
 
-/// True when the run has gone on behind this event; false where nothing more is said about it.
+/// True when the run has committed something after `seq`; false if its feed has ended.
 async fn next_commit(server: &Server, about: &ReportedAttempt, seq: u64) -> Result<bool, StoreError> {
     let mut subscription = server.engine.subscribe(&about.tenant, &about.run, seq);
     while let Some(item) = subscription.next().await.transpose()? {
@@ -133,7 +133,8 @@ async fn next_commit(server: &Server, about: &ReportedAttempt, seq: u64) -> Resu
     Ok(false)
 }
 
-/// Nobody waits for it any more: whether that is because it was heard before, and how the call stands.
+/// The refusal for a report that the call no longer waits for: whether an earlier report was taken, and the call's
+/// status.
 async fn callback_spent(server: &Server, about: &ReportedAttempt) -> Result<ApiError, ApiError> {
     let (tenant, run) = (&about.tenant, &about.run);
     let heard = server.engine.store().decision(tenant, run, &decision_id(about)).await?.is_some();

@@ -1,4 +1,4 @@
-//! Decisions on the calls of one run: a list, of which each entry is judged alone.
+//! Decisions on the calls of one run: a list whose entries are judged independently.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -43,7 +43,7 @@ pub(crate) async fn decisions(
     }
     let mut results = Vec::with_capacity(request.decisions.len());
     for (ordinal, entry) in request.decisions.into_iter().enumerate() {
-        // What the entry before has changed counts for this one.
+        // Read again for each entry, because the previous one may have changed the run.
         let view = find_run(&server, &caller, &run).await?;
         results.push(decide_one(&server, &caller, &view, entry, &idempotent, ordinal).await?);
     }
@@ -82,7 +82,7 @@ async fn decide_one(
     let meant = earlier.as_ref().map(|earlier| &earlier.suspension).or(open.map(|open| &open.id));
     let is_other = decide.suspension.is_some() && decide.suspension.as_ref() != meant;
     if earlier.is_some() {
-        // A repeat, or the id of another decision: either way nothing comes of it, so that nothing more is asked.
+        // A repeat, or the id of another decision: either way nothing is applied, so nothing more is checked.
         if is_other {
             let refused = Verdict::Refused(Refusal::IdUsed);
             return Ok(DecisionResult::from_verdict(&call, id.as_deref(), &refused));
@@ -94,12 +94,12 @@ async fn decide_one(
         if is_other {
             return Ok(DecisionResult::wrong_suspension(&call, id.as_deref()));
         }
-        // As long as this opening is open, the arguments are these.
+        // The arguments cannot change while this suspension is open.
         if seen.is_some_and(|seen| known.is_some_and(|call| call.arguments != seen)) {
             let refused = Verdict::Refused(Refusal::DigestMismatch);
             return Ok(DecisionResult::from_verdict(&call, id.as_deref(), &refused));
         }
-        // This opening and no later one: whether the caller may answer that was not asked.
+        // This suspension and no later one: whether the caller may decide a later one was not checked.
         match target_suspension(control, &decide.call, decide.suspension.as_ref()) {
             Ok(suspension) => decide.suspension = Some(suspension),
             Err(refusal) => {
@@ -119,7 +119,7 @@ async fn decide_one(
     Ok(as_applied(DecisionResult::from_verdict(&call, id.as_deref(), &verdict), derived))
 }
 
-/// With an id that was derived from the request it was this very request that applied it, before its answer got lost.
+/// If the id was derived from the request, this same request applied the decision earlier, and its response was lost.
 fn as_applied(mut result: DecisionResult, derived: bool) -> DecisionResult {
     if derived && result.outcome == Outcome::AlreadyApplied {
         result.outcome = Outcome::Applied;
@@ -127,12 +127,12 @@ fn as_applied(mut result: DecisionResult, derived: bool) -> DecisionResult {
     result
 }
 
-/// Nothing says which calls it had.
+/// Such a run does not say which calls it had.
 const fn is_ended_and_unreadable(run: &RunView) -> bool {
     run.control.is_none() && run.status.ended()
 }
 
-/// The decision that was accepted under this id: whether it is the same one is the run's to say.
+/// The decision that was accepted under this id. Whether it is the same one is for the run to say.
 async fn earlier_decision(server: &Server, decide: &Decide) -> Result<Option<Decision>, ApiError> {
     let Some(id) = &decide.id else { return Ok(None) };
     Ok(server.engine.store().decision(&decide.tenant, &decide.run, id).await?)
@@ -143,12 +143,12 @@ async fn submit(server: &Server, decide: Decide, earlier: Option<&Decision>) -> 
     let verdict = server.engine.decide(decide).await?;
     server.metrics.record_decision(&verdict, began.elapsed());
     let Some(earlier) = earlier.filter(|_| verdict == Verdict::AlreadyApplied) else { return Ok(verdict) };
-    // Where the tool had changed nothing was applied, and a repeat is told the same.
+    // If the tool had changed, nothing was applied, and a repeat gets the same verdict.
     let settled = server.engine.approval(&tenant, &earlier.suspension).await?;
     Ok(if settled.as_ref().is_some_and(is_void) { Verdict::ToolChanged } else { verdict })
 }
 
-/// A call of an earlier step has left the control state, but it has its message.
+/// A call of an earlier step is no longer in the control state, but its message is stored.
 async fn had_call(server: &Server, caller: &Caller, run: &RunView, call: &CallId) -> Result<bool, ApiError> {
     let message = tool_message_id(call);
     let place = server.engine.store().message(&caller.tenant, &run.thread, &message).await?;

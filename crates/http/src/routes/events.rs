@@ -1,4 +1,4 @@
-//! The events of a run: a page of them, or all of them as they happen.
+//! The events of a run: one page of them, or a stream of all of them as they happen.
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
@@ -70,7 +70,7 @@ pub(crate) async fn events(
     Ok(Json(Events::new(events, last_seq)).into_response())
 }
 
-/// What the client says it has seen, if that can be.
+/// The last seq that the client says it has seen; 0 if there is none or if it cannot be right.
 fn last_seen_seq(headers: &HeaderMap, query: &QueryParams, newest: u64) -> u64 {
     let header = headers.get("last-event-id").map(|value| value.to_str().unwrap_or_default());
     let seen = header.or_else(|| query.text("after")).and_then(|text| text.trim().parse().ok());
@@ -86,7 +86,7 @@ async fn stream_events(
     if view.status.ended() && after >= view.seq {
         return Ok((StatusCode::NO_CONTENT, [(header::CACHE_CONTROL, "no-cache")]).into_response());
     }
-    // A message is told by whoever has heard what it refers to.
+    // A message can only be hydrated after the events that it refers to, so the subscription starts earlier.
     let start = replay_start(&**server.engine.store(), &caller.tenant, &view, after).await?;
     let watcher = RunWatcher {
         subscription: server.engine.subscribe(&caller.tenant, &view.id, start),
@@ -108,13 +108,13 @@ async fn stream_events(
     Ok(streaming::respond(server, frames))
 }
 
-/// One client that watches one run. It reads for itself, a page at a time, as fast as the client takes it.
+/// One client that watches one run. It reads the log by itself, a page at a time, as fast as the client receives it.
 struct RunWatcher {
     subscription: Subscription,
     hydrator: EventHydrator,
     store: Arc<dyn Store>,
     tenant: Tenant,
-    /// The client has seen what comes before.
+    /// The client has seen the events up to this seq.
     after: u64,
     thread: ThreadId,
     run: RunId,
@@ -125,7 +125,7 @@ struct RunWatcher {
 }
 
 impl RunWatcher {
-    /// None after the terminal event, and where the stream cannot go on: whoever reconnects gets exactly the rest.
+    /// None after the terminal event, or if the stream cannot continue. A client that reconnects gets exactly the rest.
     async fn next(&mut self) -> Option<Event> {
         loop {
             if self.revoked.is_cancelled() {

@@ -1,4 +1,4 @@
-//! Standing permissions: list them, revoke one, revoke all of one giver.
+//! Grants (standing approvals): list them, revoke one, revoke all of one giver.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::server::Server;
 use crate::wire::grant::{Grant, RevokedGrants};
 use crate::wire::page::{Grants, parse_page};
 
-/// Grants that are read at once. What is read of each is small.
+/// Grants per read. Little is read of each.
 const ROWS_MAX: usize = 100;
 
 /// List the grants of the tenant, newest first
@@ -109,7 +109,7 @@ pub(crate) async fn revoke_by(
             }
             match store.revoke_grant(&caller.tenant, &view.grant.id).await {
                 Ok(()) => revoked += 1,
-                // Another request was faster.
+                // Another request revoked it first.
                 Err(StoreError::NotFound) => {}
                 Err(refused) => return Err(refused.into()),
             }
@@ -128,7 +128,7 @@ pub(crate) fn agent_of(view: &GrantView) -> Option<&AgentName> {
     }
 }
 
-/// A key that is for some agents is shown the grants of their calls, and of threads in which no other agent has run.
+/// A key that is limited to some agents may see the grants of their calls, and of threads where no other agent has run.
 async fn may_see(server: &Server, caller: &Caller, view: &GrantView) -> Result<bool, ApiError> {
     match agent_of(view) {
         Some(agent) => Ok(caller.may_see(agent)),

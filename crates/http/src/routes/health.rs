@@ -1,4 +1,4 @@
-//! Whether the server is alive, whether it takes requests, how it is doing, and what it can be asked.
+//! Health, readiness and metrics of the server.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Messages: what somebody says to an agent, and what was said in a thread.
+//! Messages: post one to an agent, and list the messages of a thread.
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
@@ -31,7 +31,7 @@ use crate::wire::page::{Messages, parse_page};
 use crate::wire::payload::Payload;
 use crate::wire::run::Posted;
 
-/// Messages that are read at once.
+/// Messages per read.
 const ROWS_MAX: usize = 16;
 
 /// Say something to an agent: a run begins
@@ -45,7 +45,7 @@ pub(crate) async fn post(
     received: RequestBody,
 ) -> Result<impl IntoResponse, ApiError> {
     let request: PostMessage = received.parse().await?;
-    // Before anything is looked up: whoever may not approve may not ask that fewer calls wait.
+    // Before anything is looked up: a caller who may not approve may not ask that fewer calls wait for approval.
     let may_loosen = caller.roles.has(Role::Approve);
     if request.auto_approve == Some(true) && !may_loosen {
         return Err(caller.denial(&[Role::Approve], &server));
@@ -53,7 +53,7 @@ pub(crate) async fn post(
     let named = thread.clone();
     let mut message =
         request.into_message(caller.tenant.clone(), thread, caller.principal.clone(), may_loosen)?;
-    // An agent that the caller may not use is refused as one that does not exist.
+    // An agent that the caller may not use is refused like one that does not exist.
     let may_use = may_use(&server, &caller, &message.agent);
     if may_use && let Err(refused) = server.engine.check_loosening(&message) {
         return Err(post_error(&server, &caller, refused).await?);
@@ -75,7 +75,7 @@ fn may_use(server: &Server, caller: &Caller, agent: &AgentName) -> bool {
     server.agents().iter().any(|shown| shown.name == agent.as_str() && caller.may_use(shown))
 }
 
-/// A run that is in the way is named with its status.
+/// Names the run that blocks the request, with its status.
 async fn post_error(server: &Server, caller: &Caller, refused: PostError) -> Result<ApiError, ApiError> {
     let front = match &refused {
         PostError::Busy(Busy::ActiveRun(run) | Busy::InDoubt(run)) => Some(run.clone()),
@@ -150,8 +150,8 @@ async fn list_rows(
     }
 }
 
-/// The list names the messages; what they say stands in the logs of their runs. They are told until the page is full:
-/// so many of those that are listed.
+/// The list only refers to the messages; their content is in the logs of their runs. Reads messages until the page is
+/// full, and returns how many of the listed ones were read.
 async fn read_messages(
     server: &Server,
     caller: &Caller,
@@ -163,7 +163,7 @@ async fn read_messages(
     for of_run in listed.chunk_by(|one, next| one.run == next.run && one.seq < next.seq) {
         let (Some(first), false) = (of_run.first(), builder.is_full()) else { break };
         let mut rest: VecDeque<&MessageView> = of_run.iter().collect();
-        // Where there is none its thread was deleted meanwhile.
+        // None if its thread was deleted meanwhile.
         if let Some(view) = server.engine.view(&caller.tenant, &first.run).await? {
             let visit = |envelope: Envelope| {
                 if let Some(view) = rest.pop_front_if(|view| view.seq == envelope.seq) {
@@ -182,7 +182,7 @@ async fn read_messages(
                 }
             };
             read_envelopes(&**server.engine.store(), &caller.tenant, &view, first.seq - 1, visit).await?;
-            // What is left where the page is not full is in no event of the log.
+            // If the page is not full, the messages that are left are in no event of the log.
             while !builder.is_full()
                 && let Some(view) = rest.pop_front()
             {

@@ -1,5 +1,5 @@
-//! The routes, one file for each kind of thing. A route reads what was sent, asks the engine or the store, and says
-//! what came of it; whether its caller may ask at all was decided before.
+//! The routes, one file per resource. A route parses the request, asks the engine or the store, and returns the
+//! result. A guard has already checked that the caller may use the route.
 
 pub(crate) mod agents;
 pub(crate) mod approvals;

@@ -1,4 +1,4 @@
-//! Runs: list, show, what they called and said, what they keep, and how to interrupt one.
+//! Runs: list and show them, their calls, their messages and their state, and interrupt one.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -32,15 +32,15 @@ use crate::wire::page::{Runs, parse_page};
 use crate::wire::run::Run;
 use crate::wire::state::State as StateDocument;
 
-/// Events that are read at once where a whole log is looked through.
+/// Events per read when a whole log is read.
 const READ_MAX: usize = 256;
 
-/// What a run has at most that is shown as a whole without asking for room. Of larger ones few are put together at once.
+/// Largest whole-run response that is built without a reservation. Only a few larger ones are built at the same time.
 const UNRESERVED_BYTES_MAX: usize = 1024 * 1024;
-/// What is tried behind that, before as much as may be shown at all.
+/// Sizes to try after that, before the maximum.
 const RESERVATION_STEPS: [usize; 2] = [4 * 1024 * 1024, 16 * 1024 * 1024];
 
-/// Runs that are read at once. What is read of each is small.
+/// Runs per read. Little is read of each.
 const ROWS_MAX: usize = 100;
 
 /// List runs, newest first
@@ -88,7 +88,7 @@ pub(crate) async fn list(
     }
 }
 
-/// Where a key is for one agent, the store can look for its runs.
+/// If a key is for one agent only, the store can filter by it.
 fn only_agent(caller: &Caller) -> Option<AgentName> {
     let agents = caller.agents().filter(|agents| agents.len() == 1)?;
     agents.first().cloned()
@@ -119,17 +119,17 @@ pub(crate) async fn calls(
     Ok(calls.encoded(&server, CallFold::finish).await)
 }
 
-/// What a response shows of a whole log.
+/// A response built from a whole log.
 struct Whole<T> {
     shown: T,
     /// Memory for the response; none if it is small.
     reservation: Option<Permit>,
-    /// Until it is encoded.
+    /// Held until the response is encoded.
     turn: LongJsonTurn,
 }
 
-/// Puts a response together from the whole log of a run. `load` returns none where it needs more than the bytes
-/// that it is given. A tenant's requests take turns, so that they do not use every processor.
+/// Builds a response from the whole log of a run. `load` returns none if it needs more than the bytes that it is
+/// given. A tenant's requests take turns, so that they do not use every processor.
 async fn load_whole<T, F: Future<Output = Result<Option<T>, ApiError>>>(
     server: &Server,
     caller: &Caller,
@@ -167,7 +167,7 @@ impl<T: Send + 'static> Whole<T> {
     }
 }
 
-/// The calls of a run. Reserves more as the log turns out to be longer, so no event is read twice.
+/// Folds the calls of a run. Reserves more memory as the log turns out to be longer, so no event is read twice.
 async fn fold_calls(server: &Server, caller: &Caller, run: &RunId) -> Result<Whole<CallFold>, ApiError> {
     let mut turn = caller.permit.long_json_turn().await;
     let (mut fold, mut after, mut bytes) = (CallFold::default(), 0, 0);
@@ -186,7 +186,7 @@ async fn fold_calls(server: &Server, caller: &Caller, run: &RunId) -> Result<Who
         if bytes > reserved_bytes {
             let larger = larger_sizes(server).find(|larger| bytes <= *larger);
             reserved_bytes = larger.ok_or_else(|| run_too_large(server, run))?;
-            // Given back first: requests that keep what they have and wait for more would wait for each other.
+            // Release first: requests that keep what they have while they wait for more would deadlock.
             drop((reservation, turn));
             reservation = Some(caller.permit.reserve_response(reserved_bytes).await.ok_or_else(over_budget)?);
             turn = caller.permit.long_json_turn().await;
@@ -195,15 +195,15 @@ async fn fold_calls(server: &Server, caller: &Caller, run: &RunId) -> Result<Who
     }
 }
 
-/// The sizes above the unreserved one, smallest first: a response of a few megabytes does not wait for the reservation of the
-/// largest.
+/// The sizes above the unreserved one, smallest first, so that a response of a few megabytes does not wait for the
+/// largest reservation.
 fn larger_sizes(server: &Server) -> impl Iterator<Item = usize> {
     let bytes_max = server.limits.whole_run_bytes_max;
     let larger = RESERVATION_STEPS.into_iter().filter(move |bytes| *bytes < bytes_max);
     larger.chain((bytes_max > UNRESERVED_BYTES_MAX).then_some(bytes_max))
 }
 
-/// Whoever reads in pages gets all of it.
+/// The refusal for a run that is too large to show as a whole. Its events can be read in pages.
 fn run_too_large(server: &Server, run: &RunId) -> ApiError {
     let (bytes_max, instead) = (server.limits.whole_run_bytes_max, format!("/v1/runs/{run}/events"));
     ApiError::new(
@@ -234,8 +234,8 @@ pub(crate) async fn transcript(
     Ok(messages.encoded(&server, view).await)
 }
 
-/// The run, to a caller who is shown its thread: what the model reads, and what plugins keep for a thread, comes from all of
-/// its runs.
+/// The run, for a caller who may see its whole thread: what the model reads, and what plugins store for a thread, comes
+/// from all runs of the thread.
 async fn find_run_with_thread(server: &Server, caller: &Caller, run: &RunId) -> Result<RunView, ApiError> {
     let view = find_run(server, caller, run).await?;
     if threads::may_see(server, caller, &view.thread).await? {
@@ -245,7 +245,7 @@ async fn find_run_with_thread(server: &Server, caller: &Caller, run: &RunId) -> 
     }
 }
 
-/// None where that is more than so many bytes.
+/// None if the messages have more than `bytes_max` bytes.
 async fn model_messages(
     server: &Server,
     caller: &Caller,
@@ -295,7 +295,7 @@ pub(crate) async fn interrupt(
     }
     let was_asked = idempotent.was_started().await?;
     if before.status.ended() && !was_asked {
-        // Nothing is changed, and whoever asks again is told the same: there is nothing to remember.
+        // Nothing changes, and a repeat gets the same response, so there is nothing to store.
         return Ok((StatusCode::OK, Json(run_with_output(&server, &caller, &before).await?)).into_response());
     }
     idempotent.mark_started().await;
@@ -306,7 +306,7 @@ pub(crate) async fn interrupt(
         .map_err(|refused| run_refused(&run, refused))?;
     let after = find_run(&server, &caller, &run).await?;
     let status = match verdict {
-        // This very request has interrupted it, before its answer got lost.
+        // This same request interrupted the run earlier, and its response was lost.
         Verdict::Refused(Refusal::RunOver) if was_asked && after.status == PublicRunStatus::Interrupted => {
             StatusCode::ACCEPTED
         }
@@ -318,13 +318,13 @@ pub(crate) async fn interrupt(
     idempotent.store_and_respond(status, &run_with_output(&server, &caller, &after).await?).await
 }
 
-/// The run of this name, if the caller's tenant has one, and the caller is shown its agent's runs.
+/// The run with this id, if it belongs to the caller's tenant and the caller may see its agent's runs.
 pub(crate) async fn find_run(server: &Server, caller: &Caller, run: &RunId) -> Result<RunView, ApiError> {
     let view = server.engine.view(&caller.tenant, run).await?;
     view.filter(|view| caller.may_see(&view.agent)).ok_or_else(|| ApiError::no_run(run.as_str()))
 }
 
-/// The run with its output, which stands in its log.
+/// The run with its output, which is read from its log.
 async fn run_with_output(server: &Server, caller: &Caller, view: &RunView) -> Result<Run, ApiError> {
     let run = Run::from_view(view);
     if view.control.as_ref().is_none_or(|control| control.output.is_none()) {
@@ -337,7 +337,7 @@ async fn run_with_output(server: &Server, caller: &Caller, view: &RunView) -> Re
     }
 }
 
-/// How a run stands that is in somebody's way.
+/// The status of a run that blocks a request.
 pub(crate) async fn run_status(
     server: &Server,
     tenant: &Tenant,
@@ -346,7 +346,7 @@ pub(crate) async fn run_status(
     Ok(server.engine.view(tenant, run).await?.map(|view| Run::from_view(&view).status))
 }
 
-/// The run is not there, or not any more.
+/// The refusal for a store error; `NotFound` means that the run does not exist, or no longer exists.
 pub(crate) fn run_refused(run: &RunId, refused: StoreError) -> ApiError {
     match refused {
         StoreError::NotFound => ApiError::no_run(run.as_str()),

@@ -1,4 +1,4 @@
-//! Threads: create, list, show, delete, and auto-approve of one.
+//! Threads: create, list, show and delete them, and set auto-approve for one.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -23,9 +23,9 @@ use crate::server::Server;
 use crate::wire::page::{Threads, parse_page};
 use crate::wire::thread::Thread;
 
-/// How often a thread is created that other requests delete before it is shown.
+/// How often a thread is created again if other requests delete it before it is shown.
 const CREATE_ATTEMPTS_MAX: usize = 16;
-/// Threads that are read at once. What is read of each is small.
+/// Threads per read. Little is read of each.
 const ROWS_MAX: usize = 100;
 
 /// Create a thread
@@ -44,7 +44,7 @@ pub(crate) async fn create(
         Some(id) => ThreadId::from(&**id),
         None => ThreadId::from(format!("thr_{}", Uuid::now_v7())),
     };
-    // A thread that exists is shown as it is, whatever the quota says.
+    // An existing thread is shown as it is, even if the quota is reached.
     let store = server.engine.store();
     let exists = request.id.is_some() && store.thread(&caller.tenant, &id).await?.created_at.is_some();
     if !exists && let Some(reached) = server.engine.thread_quota_reached(&caller.tenant).await? {
@@ -55,7 +55,7 @@ pub(crate) async fn create(
         if !may_see(&server, &caller, &id).await? {
             return Err(ApiError::thread_id_unavailable(id.as_str()));
         }
-        // Where another request has deleted it meanwhile, it is created after that.
+        // If another request has deleted it meanwhile, create it again.
         if let Some(thread) = Thread::from_view(&store.thread(&caller.tenant, &id).await?) {
             let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
             return Ok((status, Json(thread)));
@@ -124,7 +124,7 @@ pub(crate) async fn delete(
     caller: Caller,
     ThreadPath(id): ThreadPath,
 ) -> Result<StatusCode, ApiError> {
-    // Otherwise even a thread that cannot be read can be deleted.
+    // Only for a key that is limited to some agents: other keys can delete even an unreadable thread.
     if caller.agents().is_some() {
         find_thread(&server, &caller, &id).await?;
     }
@@ -156,7 +156,7 @@ pub(crate) async fn auto_approve(
     }
 }
 
-/// The thread of this name, if the caller's tenant has one, and the caller is shown it.
+/// The thread with this id, if it belongs to the caller's tenant and the caller may see it.
 pub(crate) async fn find_thread(
     server: &Server,
     caller: &Caller,
@@ -170,8 +170,8 @@ pub(crate) async fn find_thread(
     }
 }
 
-/// A key that is for some agents is shown the threads in which no other agent has run: what is said in a thread, and what
-/// is allowed in it, concerns every agent of it.
+/// A key that is limited to some agents may see only threads in which no other agent has run: what is said in a thread,
+/// and what is allowed in it, concerns every agent of the thread.
 pub(crate) async fn may_see(server: &Server, caller: &Caller, id: &ThreadId) -> Result<bool, ApiError> {
     match caller.agents() {
         Some(agents) => Ok(!server.engine.store().has_other_agents(&caller.tenant, id, agents).await?),
@@ -183,7 +183,7 @@ fn to_wire(view: &ThreadView) -> Result<Thread, ApiError> {
     Thread::from_view(view).ok_or_else(|| ApiError::no_thread(view.id.as_str()))
 }
 
-/// Which run is in the way.
+/// The refusal that names the run which blocks the request.
 async fn thread_in_use(server: &Server, caller: &Caller, id: &ThreadId) -> Result<ApiError, ApiError> {
     let error = ApiError::new(
         Code::ActiveRunExists,

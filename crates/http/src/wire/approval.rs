@@ -1,4 +1,4 @@
-//! An approval: a suspension that a person must answer, with what will really run.
+//! An approval: a suspension that a person must answer, with the arguments that will really run.
 
 use engine::store::{PathEntry, SuspensionView};
 use machine::id::idempotency_key;
@@ -118,8 +118,8 @@ impl From<Warning> for DisplayWarning {
 }
 
 impl Approval {
-    /// As it was opened and closed. The description of the tool stands in the configuration, and edited arguments in
-    /// the event that approved them: [`Approval::with_description`] and [`Approval::with_edited_arguments`] add them.
+    /// The approval as it was opened and closed. The tool's description is in the configuration, and edited arguments
+    /// are in the approving event: [`Approval::with_description`] and [`Approval::with_edited_arguments`] add them.
     #[must_use]
     pub fn from_view(view: &SuspensionView) -> Self {
         let opened = view.opened.as_deref();
@@ -163,7 +163,7 @@ impl Approval {
         self
     }
 
-    /// What will run, where what holds the call does not say so itself.
+    /// Adds the arguments that will run, if the suspension does not contain them.
     #[must_use]
     pub fn with_arguments(mut self, view: &SuspensionView, arguments: &Arguments) -> Self {
         self.arguments = super::arguments(arguments);
@@ -172,14 +172,14 @@ impl Approval {
         self
     }
 
-    /// Something that it shows cannot be decoded.
+    /// Marks that something the approval shows cannot be decoded.
     #[must_use]
     pub fn marked_unreadable(mut self) -> Self {
         self.unreadable = true;
         self
     }
 
-    /// The approver changed what runs.
+    /// Shows the arguments as the approver edited them.
     #[must_use]
     pub fn with_edited_arguments(mut self, to: &Arguments) -> Self {
         let shown = std::mem::replace(&mut self.arguments, super::arguments(to));
@@ -190,7 +190,7 @@ impl Approval {
 }
 
 impl Approval {
-    /// Adds [`Display`] where it is needed. The arguments have to be final by then.
+    /// Adds a [`Display`] if one is needed. The arguments have to be final by then.
     #[must_use]
     pub fn with_display(mut self) -> Self {
         let mut found = visible::json_warnings(&self.arguments);
@@ -208,7 +208,8 @@ impl Approval {
     }
 }
 
-/// The key that the attempts of a call in doubt sent. No other kind is open after an attempt whose outcome is unknown.
+/// The idempotency key that the attempts of a call in doubt sent. No other kind of suspension is opened after an
+/// attempt whose outcome is unknown.
 fn sent_key(view: &SuspensionView, arguments: &Arguments) -> Option<String> {
     match view.kind {
         Kind::InDoubt => Some(idempotency_key(&view.run, &view.call, &arguments.digest())),

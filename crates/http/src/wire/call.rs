@@ -120,7 +120,7 @@ pub struct ResumeDecision {
     pub decided_at: Time,
 }
 
-/// Hears every event of a run in order, from the first.
+/// Takes every event of a run in order, from the first.
 #[derive(Clone, Debug, Default)]
 pub struct CallFold {
     run: Option<RunId>,
@@ -132,7 +132,7 @@ pub struct CallFold {
     unreadable: bool,
 }
 
-/// Where a call is in the list, and the digest of what it runs with.
+/// The index of a call in the list, and the digest of the arguments that it runs with.
 #[derive(Clone, Copy, Debug)]
 struct CallEntry {
     index: usize,
@@ -150,7 +150,7 @@ impl CallFold {
         self.apply(&committed.event);
     }
 
-    /// The same of a log as it is read.
+    /// Like `add`, for an entry of the log.
     pub fn add_logged(&mut self, logged: &LogEntry) {
         match logged {
             LogEntry::Event(committed) => self.add(committed),
@@ -158,7 +158,7 @@ impl CallFold {
         }
     }
 
-    /// Every event could be decoded.
+    /// Whether every event could be decoded.
     #[must_use]
     pub const fn is_complete(&self) -> bool {
         !self.unreadable
@@ -169,7 +169,7 @@ impl CallFold {
         Calls { calls: self.calls, unreadable: self.unreadable }
     }
 
-    /// The calls, and for those that resume the answer they resume with.
+    /// The calls and, for those that are resuming, the decision that they resume with.
     #[must_use]
     pub fn finish_with_decisions(self) -> (Vec<Call>, BTreeMap<String, ResumeDecision>) {
         (self.calls, self.resuming)
@@ -200,7 +200,7 @@ impl CallFold {
                 };
                 self.resume(call_id, decision, arguments.as_ref());
             }
-            // What was approved is not there any more: it goes to the gate again, and is held there anew.
+            // The tool is no longer the one that was shown: the call goes through the gate and is held again.
             Fact::ApprovalVoided { call_id, .. } => self.set_status(call_id, Status::Resuming, |_| {}),
             Fact::ExecutionStarted { call_id, attempt, .. } => {
                 self.set_status(call_id, Status::Running, |call| call.attempts = *attempt);
@@ -277,7 +277,7 @@ impl CallFold {
         self.set_status(&opened.call_id, Status::Suspended, |call| call.suspension = Some(suspension));
     }
 
-    /// The key that the attempts of a call send.
+    /// The idempotency key that the attempts of a call send.
     fn sent_key(&self, id: &CallId) -> Option<String> {
         Some(idempotency_key(self.run.as_ref()?, id, &self.entries.get(id)?.arguments))
     }
@@ -298,7 +298,7 @@ impl CallFold {
         self.resuming.insert(id.as_str().into(), decision);
     }
 
-    /// Nothing holds a call that goes on, and a decision is used up once it has been acted on.
+    /// Clears the suspension, because a call that continues is not held, and the decision, because it has been used.
     fn set_status(&mut self, id: &CallId, status: Status, change: impl FnOnce(&mut Call)) {
         self.resuming.remove(id.as_str());
         if let Some(call) = self.entries.get(id).and_then(|entry| self.calls.get_mut(entry.index)) {

@@ -1,4 +1,4 @@
-//! What became of one decision out of a list.
+//! The outcome of one decision in a list.
 
 use machine::inbox::{Refusal, Verdict};
 use serde::Serialize;
@@ -51,7 +51,7 @@ impl DecisionResult {
         Self::new(call_id, decision_id, Outcome::NotFound, message)
     }
 
-    /// It names another opening of the call than the one that it would have to answer.
+    /// The decision names another suspension of the call than the one that it would have to answer.
     #[must_use]
     pub fn wrong_suspension(call_id: &str, decision_id: Option<&str>) -> Self {
         let message =

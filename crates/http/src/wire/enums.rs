@@ -1,4 +1,4 @@
-//! Words of the wire for choices of the domain. A choice without a word does not compile.
+//! Wire words for domain enums. A variant without a word does not compile.
 
 use machine::checkpoint::Checkpoint as StoredCheckpoint;
 use machine::phase::Phase as HookPhase;
@@ -6,7 +6,7 @@ use machine::projection_rows::{ApprovalStatus as DomainApprovalStatus, PublicRun
 use machine::status::CallStatus as DomainCallStatus;
 use machine::suspension::{ResumeMode as Mode, SuspensionKind as Kind};
 
-/// A wire enum for a domain enum: the same variants, read from and written as a plain word and in no other form.
+/// A wire enum for a domain enum: the same variants, parsed from and written as a plain word and in no other form.
 macro_rules! wire_enum {
     ($($(#[$attribute:meta])* $name:ident = $domain:ty { $($variant:ident = $word:literal,)+ })+) => {$(
         $(#[$attribute])*
@@ -24,7 +24,7 @@ macro_rules! wire_enum {
             }
         }
 
-        // A derived schema would list the names of the variants: it cannot see a word that a macro passes on.
+        // A derived schema would list the names of the variants: the derive cannot see a word that a macro passes on.
         impl utoipa::PartialSchema for $name {
             fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::Schema> {
                 let words = utoipa::openapi::ObjectBuilder::new().schema_type(utoipa::openapi::Type::String);

@@ -52,8 +52,8 @@ pub struct Envelope {
 }
 
 impl Envelope {
-    /// `body` is what other events say about the message, where this one adds one: a [`super::hydrate::EventHydrator`]
-    /// reads along and knows it.
+    /// `body` is what other events say about the message that this event adds, or about the end of the run. A
+    /// [`super::hydrate::EventHydrator`] collects it.
     #[must_use]
     pub fn new(thread: &ThreadId, run: &RunId, committed: &CommittedEvent, body: HydratedBody) -> Self {
         let event = &*committed.event;
@@ -71,7 +71,7 @@ impl Envelope {
         }
     }
 
-    /// In the place of an event that cannot be decoded.
+    /// The envelope for an event that cannot be decoded.
     #[must_use]
     pub fn unreadable(thread: &ThreadId, run: &RunId, event: &UnreadableEvent) -> Self {
         Self {
@@ -88,14 +88,14 @@ impl Envelope {
         }
     }
 
-    /// Nothing follows it.
+    /// Whether it is the last event of its run.
     #[must_use]
     pub const fn is_terminal(&self) -> bool {
         matches!(self.payload, Payload::Ended(_))
     }
 }
 
-/// As it is called on the wire: the stored end of a run has three names there.
+/// The event's name on the wire. The stored end of a run has three names there.
 #[must_use]
 pub const fn name(fact: &Fact) -> &'static str {
     match fact {
@@ -213,7 +213,7 @@ fn interrupting(cause: &InterruptCause) -> Payload {
     Payload::Status(Status { status: PublicRunStatus::Interrupting.into(), pending: None, by })
 }
 
-/// The caller who interrupted the run.
+/// The caller who interrupted the run, if it was a caller.
 pub(super) const fn interrupter(cause: &InterruptCause) -> Option<&Principal> {
     match cause {
         InterruptCause::Person(by) => Some(by),
@@ -272,7 +272,7 @@ fn action(action: &Action) -> Value {
     Value::Object(fields)
 }
 
-/// `add` sets a key whether or not there is one.
+/// `add` sets a key whether or not it exists.
 fn changed(path: String, value: &Value) -> Payload {
     Payload::State(Changed { patch: vec![Patch { op: PatchOp::Add, path, value: value.clone() }] })
 }

@@ -1,4 +1,4 @@
-//! A standing permission as a client sees it.
+//! A grant (standing approval) as a client sees it.
 
 use engine::store::GrantView;
 use machine::grant::{GrantCoverage, HoldReason};

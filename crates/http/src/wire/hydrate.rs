@@ -1,5 +1,5 @@
-//! Tells the log of one run from its beginning. The log has every text once, so a message can only be told by whoever
-//! has heard the events that its text and its arguments stand in.
+//! Turns the log of one run into envelopes for clients. The log stores every text once, so a message can only be
+//! hydrated after the events that contain its text and its arguments.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -18,29 +18,29 @@ use serde_json::Value;
 use super::event::{Envelope, interrupter};
 use super::message::{HydratedBody, ToolCall};
 
-/// Hears every event of a run in order, from the first, and says what a client is sent. Whoever wants to begin later
-/// drops the envelopes up to the seq they have.
+/// Takes every event of a run in order, from the first, and returns the envelopes that a client is sent. A caller that
+/// wants to begin later drops the envelopes up to the seq that it has.
 #[derive(Clone, Debug)]
 pub struct EventHydrator {
     thread: ThreadId,
     run: RunId,
-    /// What the user said, until the message is told.
+    /// The user's message, until its envelope is built.
     user_message: Option<UserMessage>,
-    /// The caller who interrupted the run, kept until its last event is shown.
+    /// The caller who interrupted the run, kept until the envelope of its last event is built.
     interrupted_by: Option<Principal>,
-    /// Calls of which something may still be said.
+    /// Calls that a later message may still refer to.
     calls: BTreeMap<CallId, TrackedCall>,
-    /// What hooks asked to be noted, by the event that has it.
+    /// Notes that hooks asked for, by the seq of the event that contains them.
     notes: BTreeMap<u64, String>,
-    /// The text of the last answer that is the output which was wanted.
+    /// The text of the last model answer, if it fits the requested output.
     output: Option<String>,
-    /// From an assistant message on whose calls have not been heard.
+    /// Events held back: an assistant message whose calls have not all been read, and everything after it.
     buffered: VecDeque<CommittedEvent>,
-    /// Whoever listens reads large results again when they have to be told.
+    /// The caller reads large results again when a message needs them.
     drops_large_results: bool,
 }
 
-/// A larger result is not kept until it is told, where whoever listens can read it again.
+/// Larger results are not kept until their message, if the caller can read them again.
 const BUFFERED_RESULT_BYTES_MAX: usize = 16 * 1024;
 
 #[derive(Clone, Debug)]
@@ -50,11 +50,11 @@ struct TrackedCall {
     settled: Option<SettledEvent>,
 }
 
-/// The event that settled a call: its text is made when it is told.
+/// The event that settled a call. The result text is built only when a message needs it.
 #[derive(Clone, Debug)]
 enum SettledEvent {
     Loaded(Arc<Event>),
-    /// It stands there in the log.
+    /// Not kept; it is in the log at this seq.
     AtSeq(u64),
 }
 
@@ -86,15 +86,15 @@ impl EventHydrator {
         }
     }
 
-    /// For whoever has the log at hand, and [brings](Self::supply_event) what is [needed](Self::missing_event) before it is heard: large
-    /// results are not kept until they are told.
+    /// For a caller that can read the log: it [supplies](Self::supply_event) the event that is
+    /// [missing](Self::missing_event) before it hydrates the next one. Large results are not kept until their message.
     #[must_use]
     pub const fn dropping_large_results(mut self) -> Self {
         self.drops_large_results = true;
         self
     }
 
-    /// The event that has to be brought before this one is heard.
+    /// The seq of the event that the caller must supply before it hydrates this one.
     #[must_use]
     pub fn missing_event(&self, committed: &CommittedEvent) -> Option<u64> {
         let Fact::MessageAdded(
@@ -110,22 +110,22 @@ impl EventHydrator {
         }
     }
 
-    /// What stands in the log where [`Self::missing_event`] said.
+    /// Takes the event whose seq [`Self::missing_event`] returned.
     pub fn supply_event(&mut self, event: &Arc<Event>) {
         if let Some(call_id) = settled_call(&event.fact) {
             self.update_call(call_id, |call| call.settled = Some(SettledEvent::Loaded(event.clone())));
         }
     }
 
-    /// An assistant message and what follows it are held back until its calls have been heard: at the latest the
-    /// event that ends the commit brings them.
+    /// Holds back an assistant message and what follows it until all its calls have been read. The last event of the
+    /// commit releases them at the latest.
     pub fn hydrate(&mut self, committed: &CommittedEvent) -> Vec<Envelope> {
         self.buffered.push_back(committed.clone());
         if committed.checkpoint.is_none() && !self.has_all_calls() {
             return Vec::new();
         }
         let (ready, envelopes) = self.flush();
-        // What is told together with others may have been needed among them.
+        // Dropped only if it was flushed by itself: among several events, a message in the same flush may need it.
         if ready.len() == 1
             && let Some(single) = ready.front()
             && self.drops_large_results
@@ -144,14 +144,14 @@ impl EventHydrator {
         (ready, envelopes)
     }
 
-    /// In the place of an event that cannot be decoded; what was held back before it is told first.
+    /// Builds an envelope for an event that cannot be decoded. Events that were held back before it come first.
     pub fn hydrate_unreadable(&mut self, event: &UnreadableEvent) -> Vec<Envelope> {
         let (_, mut envelopes) = self.flush();
         envelopes.push(Envelope::unreadable(&self.thread, &self.run, event));
         envelopes
     }
 
-    /// Every call that a waiting message asks for has come.
+    /// Whether every call that a buffered message asks for has been read.
     fn has_all_calls(&self) -> bool {
         let mut missing = 0_usize;
         for committed in &self.buffered {
@@ -175,7 +175,7 @@ impl EventHydrator {
         Envelope::new(&self.thread, &self.run, committed, body)
     }
 
-    /// Remembers what later messages will need, and gives the body where this event adds a message.
+    /// Remembers what later messages will need, and returns the body if this event adds a message.
     fn apply(&mut self, event: &Event, requested: &mut RequestedArguments) -> HydratedBody {
         match &event.fact {
             Fact::RunQueued(order) => {
@@ -246,7 +246,7 @@ impl EventHydrator {
             }
             Stored::Tool { call_id, body, .. } => text_body(match body {
                 ToolBody::Settled { .. } => self.calls.remove(call_id).and_then(|call| call.result()),
-                // Its result comes as a note.
+                // The result follows later, as a note.
                 ToolBody::Placeholder { kind } => Some(placeholder(*kind)),
             }),
             Stored::Note { call_id, body, .. } => text_body(match body {
@@ -269,7 +269,7 @@ impl EventHydrator {
     }
 }
 
-/// The call that this event settles.
+/// The call that this event settles, if any.
 const fn settled_call(fact: &Fact) -> Option<&CallId> {
     match fact {
         Fact::ExecutionSucceeded { call_id, .. }
@@ -302,7 +302,7 @@ const fn settled_call(fact: &Fact) -> Option<&CallId> {
     }
 }
 
-/// The arguments of calls that the waiting events bring.
+/// Arguments of the calls that are requested in the buffered events.
 type RequestedArguments = BTreeMap<CallId, Value>;
 
 fn requested_arguments(events: &VecDeque<CommittedEvent>) -> RequestedArguments {
@@ -315,7 +315,7 @@ fn requested_arguments(events: &VecDeque<CommittedEvent>) -> RequestedArguments 
     requests
 }
 
-/// The model's own arguments, also where a hook set others.
+/// The model's own arguments, even if a hook set others.
 fn tool_call(call: &CallInMessage, requested: &mut RequestedArguments) -> ToolCall {
     let own = call.own_arguments.as_ref().map(super::arguments);
     ToolCall {

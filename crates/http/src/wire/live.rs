@@ -1,4 +1,4 @@
-//! What is said on the way and not stored: without a number, and gone for whoever was not there.
+//! Live items that are not stored: they have no seq, and a client that was not connected never receives them.
 
 use engine::live::{Delta, LiveItem, Part, ToolNote, ToolNoteBody};
 use machine::event::EVENT_VERSION;

@@ -1,4 +1,4 @@
-//! A message of a thread, and what the model is sent of it.
+//! A message of a thread, and what is sent to the model of it.
 
 use engine::store::MessageView;
 use machine::Timestamp;
@@ -59,14 +59,14 @@ pub struct ToolCall {
     pub arguments: Value,
 }
 
-/// What the log says about a message, or about the end of a run, elsewhere than in its own event.
+/// What other events of the log say about a message, or about the end of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct HydratedBody {
     pub content: Value,
     pub tool_calls: Vec<ToolCall>,
     /// The caller who sent the message, or whose interrupt ended the run.
     pub by: Option<String>,
-    /// With which the run ended.
+    /// The output with which the run ended.
     pub output: Option<Value>,
 }
 
@@ -97,7 +97,7 @@ impl Message {
         }
     }
 
-    /// As far as the row of a message says without its event.
+    /// What the row of a message contains, without its event.
     #[must_use]
     pub fn unreadable(view: &MessageView) -> Self {
         Self {

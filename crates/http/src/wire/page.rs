@@ -1,4 +1,4 @@
-//! Pages of lists: what a client may ask for, and how one is answered.
+//! Pages of lists: what a client may ask for, and what it gets.
 
 use std::num::IntErrorKind;
 
@@ -16,10 +16,10 @@ use crate::error::{ApiError, bad_field};
 
 /// A time and an id, without control characters.
 pub(crate) const CURSOR_PATTERN: &str = r"^[0-9]{1,18}\.[^\u0000-\u001f\u007f-\u009f]+$";
-/// Longer than any that was given out.
+/// Longer than any cursor that a list returns.
 const CURSOR_CHARS_MAX: usize = 600;
 
-/// The page that `limit` and `cursor` of a query ask for. More than the most that a page can have is that much.
+/// The page that `limit` and `cursor` of a query ask for. A limit above the maximum counts as the maximum.
 pub fn parse_page(limit: Option<&str>, cursor: Option<&str>) -> Result<Page, ApiError> {
     Ok(Page { limit: parse_limit(limit)?, cursor: cursor.map(parse_cursor).transpose()? })
 }
@@ -29,13 +29,13 @@ pub fn parse_limit(limit: Option<&str>) -> Result<usize, ApiError> {
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     match text.parse::<usize>() {
         Ok(limit) if digits && limit > 0 => Ok(limit.min(Page::LIMIT_MAX)),
-        // However much more than the most it is.
+        // Above the maximum too, by any amount.
         Err(error) if digits && *error.kind() == IntErrorKind::PosOverflow => Ok(Page::LIMIT_MAX),
         Ok(_) | Err(_) => Err(bad_field("limit", "expected a whole number from 1 to 1000")),
     }
 }
 
-/// A cursor is a time and an id, as stores give it. Any other text was not given out by a list.
+/// A cursor is a time and an id, as stores return it. Any other text did not come from a list.
 fn parse_cursor(cursor: &str) -> Result<String, ApiError> {
     let place = cursor.split_once('.').filter(|(at, id)| {
         let digits = !at.is_empty() && at.bytes().all(|byte| byte.is_ascii_digit());
@@ -95,7 +95,7 @@ pub struct Events {
 }
 
 impl Events {
-    /// A page of at most `limit` events behind `after`. `next_after` is null where the last of them is the newest.
+    /// A page of at most `limit` events after `after`. `next_after` is null if the last of them is the newest.
     #[must_use]
     pub fn new(events: Vec<Envelope>, last_seq: u64) -> Self {
         let next_after = events.last().map(|last| last.seq).filter(|seq| *seq < last_seq);

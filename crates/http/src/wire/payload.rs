@@ -1,4 +1,4 @@
-//! What an event says, by its type.
+//! Event payloads, one type for each type of event.
 
 use machine::event::{CallError as StoredError, CallErrorCode, LostAttempt};
 use machine::json::Json;

@@ -1,5 +1,5 @@
 //! The durable state of a run, by its paths: `__run`, `__tool_call_states`, `__suspended_tool_calls`,
-//! `__resume_decisions`, and what plugins keep.
+//! `__resume_decisions`, and what plugins store.
 
 use std::collections::BTreeMap;
 
@@ -78,7 +78,7 @@ pub struct SuspendedCall {
 }
 
 impl State {
-    /// `calls` has heard every event of the run; `kept` is what plugins keep for the run and its thread.
+    /// `calls` was folded from every event of the run; `kept` is what plugins store for the run and its thread.
     #[must_use]
     pub fn new(view: &RunView, calls: CallFold, kept: &[StateView]) -> Self {
         let is_complete =
@@ -140,7 +140,7 @@ fn plugin_value(row: &StateView) -> Value {
     row.value.as_ref().map_or_else(|| json!({"unreadable": true}), |value| (**value).clone())
 }
 
-/// Where a value of a plugin stands in the document.
+/// The key of a plugin's value in the document.
 fn key(scope: Scope, plugin: &PluginName, key: &str) -> String {
     match scope {
         Scope::Run => format!("{plugin}.{key}"),

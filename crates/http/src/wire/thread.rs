@@ -33,7 +33,7 @@ pub struct Thread {
 }
 
 impl Thread {
-    /// None where there is no such thread.
+    /// None if there is no such thread.
     #[must_use]
     pub fn from_view(view: &ThreadView) -> Option<Self> {
         let active_run_id = match &view.state {

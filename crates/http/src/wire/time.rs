@@ -13,7 +13,7 @@ impl Time {
     #[must_use]
     pub fn text(self) -> String {
         let ms = i64::try_from(self.0.0).unwrap_or(i64::MAX);
-        // A time behind the year 9999 can only be a limit that is never reached.
+        // A time after the year 9999 can only be a limit that is never reached.
         let at = jiff::Timestamp::from_millisecond(ms).unwrap_or(jiff::Timestamp::MAX);
         format!("{at:.3}")
     }

@@ -86,7 +86,7 @@ pub(super) fn open(control: &mut Control, opened: &OpenedSuspension, seq: u64) -
         call.doubted.retain(|earlier| *earlier != attempt);
         call.doubted.push(attempt);
     }
-    // What the tool left and was told belongs to the tool: nobody else who holds the call takes it away.
+    // The tool's saved state and its answer belong to the tool. Only a suspension by the tool replaces them.
     if opened.by_the_tool {
         call.resume_state_seq = opened.resume_state.as_ref().map(|_| seq);
         call.answer_seq = None;
@@ -98,7 +98,7 @@ pub(super) fn open(control: &mut Control, opened: &OpenedSuspension, seq: u64) -
     Ok(())
 }
 
-/// The approval counts for nothing. Whoever asked may ask anew, and somebody must.
+/// The approval is void. Earlier askers may ask again, and the call must be approved again before it runs.
 pub(super) fn void(control: &mut Control, call_id: &CallId) -> Result<(), String> {
     let call = find(control, call_id)?;
     if call.status() == CallStatus::Suspended {
@@ -158,11 +158,11 @@ pub(super) fn resume(
         forget_other_askers(call, &closed);
         replace_arguments(call, arguments, seq);
     }
-    // Whoever may answer may not have allowed the call to run. Where whoever asked did not expect it to run
-    // again, somebody must allow that.
+    // The person who answered may not have approved running the call. If the asker did not expect the call to run
+    // again, an approval is required first.
     call.must_ask |= mode != closed.mode && mode != ResumeMode::UseDecisionAsToolResult;
     call.doubted.retain(|attempt| Some(*attempt) != late_attempt);
-    // Also where the answer says nothing: the tool hears that it goes on, and what it had left for itself.
+    // Set even if the answer is empty: the tool must learn that it was resumed, and receive its `resume_state`.
     if closed.by_the_tool {
         call.answer_seq = Some(seq);
     }
@@ -170,8 +170,8 @@ pub(super) fn resume(
     Ok(())
 }
 
-/// Nobody but whoever was just answered has seen the arguments that will run: what others allowed does not cover
-/// them.
+/// Only the asker who was just answered has seen the arguments that will run. What other approvers allowed does not
+/// cover them.
 fn forget_other_askers(call: &mut Call, closed: &Suspension) {
     let answered = usize::from(closed.asker_count);
     call.asked.drain(..call.asked.len().saturating_sub(answered));
@@ -189,7 +189,7 @@ pub(super) fn start_attempt(
     if attempt != call.attempts + 1 {
         return Err(format!("attempt {attempt} does not follow {}", call.attempts));
     }
-    // An attempt that a lost worker took with it is no fault of the tool's.
+    // An attempt that was lost with its worker does not count as a failure of the tool.
     let failures = match &call.state {
         CallState::Running(before) => call.failures + u32::from(before.lost.is_none()),
         CallState::New
@@ -229,8 +229,8 @@ pub(super) fn grant(
     Ok(())
 }
 
-/// A child that ends gives back the runs that it was granted and did not start. The grant of one that is cancelled stays
-/// counted: it may have started them.
+/// A child that ends returns the granted runs that it did not start. The grant of a cancelled child stays counted,
+/// because the child may have started them.
 pub(super) fn return_descendants(control: &mut Control, call_id: &CallId, used: u32) -> Result<(), String> {
     let held = find(control, call_id)?.suspension().map(|open| &open.held);
     let granted = match held {
@@ -244,7 +244,7 @@ pub(super) fn return_descendants(control: &mut Control, call_id: &CallId, used: 
     Ok(())
 }
 
-/// What a child run was granted and did not use is free again once its call goes on or is over.
+/// Tokens that a child run was granted and did not use are free again once its call continues or is over.
 fn release_grant(control: &mut Control, closed: &Suspension) {
     if let Held::ChildRun { grant_tokens: Some(grant), .. } = closed.held {
         control.reserved_tokens = control.reserved_tokens.saturating_sub(grant);

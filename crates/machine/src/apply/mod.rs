@@ -1,4 +1,4 @@
-//! The fold: the only place where control state changes. A fact that cannot be is an error, never skipped.
+//! The fold: the only place where control state changes. An impossible fact is an error, never skipped.
 
 mod calls;
 mod runs;
@@ -15,7 +15,8 @@ use crate::status::RunStatus;
 use calls::Resumption;
 pub(crate) use steps::consecutive_errors;
 
-/// A stored fact that contradicts the ones before it. The run must stop loudly: its log cannot be trusted.
+/// A stored fact that contradicts earlier ones. The run must be halted and the error reported: its log cannot be
+/// trusted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImpossibleEvent {
     pub seq: u64,
@@ -28,7 +29,7 @@ impl fmt::Display for ImpossibleEvent {
     }
 }
 
-/// The state after these events, from nothing.
+/// The state after these events, starting from nothing.
 pub fn fold<'e>(events: impl IntoIterator<Item = &'e Event>) -> Result<Control, ImpossibleEvent> {
     let mut events = events.into_iter();
     let first = events.next().ok_or_else(|| impossible(0, "the log is empty"))?;
@@ -39,7 +40,7 @@ pub fn fold<'e>(events: impl IntoIterator<Item = &'e Event>) -> Result<Control, 
     Ok(control)
 }
 
-/// The state that a run begins with.
+/// The initial state of a run.
 pub fn initial_control(event: &Event) -> Result<Control, ImpossibleEvent> {
     if let Fact::RunQueued(order) = &event.fact
         && event.seq == 1
@@ -65,7 +66,7 @@ pub fn apply(control: &mut Control, event: &Event) -> Result<(), ImpossibleEvent
     Ok(())
 }
 
-/// Which fact changes what.
+/// Dispatches each fact to the code that applies it.
 fn change(control: &mut Control, event: &Event) -> Result<(), String> {
     let (seq, at) = (event.seq, event.at);
     match &event.fact {

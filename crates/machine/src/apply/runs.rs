@@ -56,7 +56,7 @@ pub(super) fn start(control: &mut Control, after: Option<&MessageId>, at: Timest
 }
 
 pub(super) fn wait(control: &mut Control, on: WaitingOn, at: Timestamp) -> Result<(), String> {
-    // A run waits only when every hook has been heard, those with nothing to say included.
+    // A run waits only after every hook has answered, including those with empty answers.
     control.calls.iter_mut().for_each(|call| call.after_answered = true);
     set_status(control, RunStatus::Waiting(on), at)
 }

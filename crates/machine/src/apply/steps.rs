@@ -20,7 +20,8 @@ pub(super) fn start(control: &mut Control, step: u32, at: Timestamp) -> Result<(
         return Err(format!("step {step} cannot start now"));
     }
     control.consecutive_errors = consecutive_errors(control);
-    // A call that is settled and said leaves; under `eager` an open one stays beside the new step.
+    // A settled call whose result is in the transcript is removed; under `eager` an open call stays beside the new
+    // step.
     let (gone, open) =
         core::mem::take(&mut control.calls).into_iter().partition(|call| call.reported == Reported::Result);
     control.calls = open;
@@ -35,7 +36,7 @@ pub(super) fn start(control: &mut Control, step: u32, at: Timestamp) -> Result<(
     Ok(())
 }
 
-/// A step without a success adds its tool errors; any success begins anew. Denied and cancelled are not errors.
+/// A step without a success adds its tool errors; any success resets the count. Denied and cancelled are not errors.
 pub(crate) fn consecutive_errors(control: &Control) -> u32 {
     let settled = || control.calls.iter().filter(|call| call.settled());
     if settled().any(|call| call.status() == CallStatus::Succeeded) {
@@ -118,7 +119,7 @@ pub(super) fn add_message(control: &mut Control, message: &Message, seq: u64) ->
     }
 }
 
-/// Once every call of the step has its tool message, the step has nothing left but its end.
+/// Once every call of the step has its tool message, only the step's end is left.
 fn finish_turn(control: &mut Control) {
     let complete = control.step_calls().all(|call| call.reported != Reported::Nothing);
     if complete && control.stage == Stage::Acting {

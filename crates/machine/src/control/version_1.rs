@@ -1,5 +1,5 @@
-//! The layout that fold version 1 stored a control in, and what each part of it is today. Runs that ended under version 1
-//! keep it for ever, so this module stays as long as such stores are read.
+//! The control layout of fold version 1, and its conversion to the current one. Runs that ended under version 1 keep it
+//! permanently, so this module stays as long as such stores are read.
 
 use alloc::vec::Vec;
 use serde::Deserialize;
@@ -190,7 +190,7 @@ impl From<ControlV1> for Control {
     }
 }
 
-/// Version 1 did not count the runs that a run had started; those that it waits for are known.
+/// Version 1 did not count the runs that a run had started; only those that it waits for are known.
 fn open_children(calls: &[Call]) -> u32 {
     let is_open = |call: &&Call| {
         call.suspension().is_some_and(|open| match open.held {

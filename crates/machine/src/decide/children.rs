@@ -1,4 +1,4 @@
-//! A call that a child run works on.
+//! Calls that a child run works on.
 
 use alloc::format;
 use alloc::string::String;
@@ -18,7 +18,7 @@ use crate::suspension::{Held, ResumeMode};
 use crate::tool::Tool;
 
 impl Draft<'_> {
-    /// One append: the call has started, its child exists, and the call is held for it.
+    /// In one append: the call has started, its child exists, and the call is held for it.
     pub(super) fn delegate(
         &mut self,
         call: &Call,
@@ -46,7 +46,7 @@ impl Draft<'_> {
         Ok(())
     }
 
-    /// Why this run may not have another child, if so, in words for its model.
+    /// Why this run may not start another child, if so, as a text for its model.
     pub(super) fn no_room_for_child(
         &self,
         budget_tokens_max: Option<u64>,
@@ -80,7 +80,7 @@ impl Draft<'_> {
         self.control.calls.iter().filter(is_child).count()
     }
 
-    /// Runs that this one may start in all: what its policy says, and no more than its parent granted.
+    /// Maximum number of runs that this one may start: its policy's limit, and no more than its parent granted.
     fn descendants_max(&self) -> u32 {
         let granted = self.control.parent.as_ref().and_then(|parent| parent.grant_descendants);
         granted.map_or(self.control.policy.descendants_max, |granted| {
@@ -92,9 +92,10 @@ impl Draft<'_> {
         self.descendants_max().saturating_sub(self.control.descendants)
     }
 
-    /// How many runs the next child may start in its turn. The grants of all runs of a tree never add up to more than its
-    /// root may start, so no counter is shared. One run is kept for each further child that may be open beside this one;
-    /// the child gets half of the rest. The only open child gets enough to delegate down to the last level, if there is.
+    /// Number of runs that the next child may start. The grants of all runs of a tree never add up to more than its
+    /// root may start, so no shared counter is needed. One run is reserved for each further child that may be open
+    /// beside this one; the child gets half of the rest. The only open child gets enough to delegate down to the last
+    /// level, if possible.
     fn descendants_for_child(&self) -> u32 {
         let Limits { depth_max, children_max, .. } = self.revision.limits;
         let levels_below = depth_max.saturating_sub(self.depth() + 1);

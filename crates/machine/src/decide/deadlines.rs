@@ -1,4 +1,4 @@
-//! What the clock brings: expiries, and calls that may be offered as in doubt.
+//! What happens at deadlines: suspensions expire, and lost calls may be offered as in doubt.
 
 use alloc::vec::Vec;
 
@@ -40,10 +40,10 @@ impl Draft<'_> {
         Ok(InputOutcome::Done)
     }
 
-    /// Nothing ever runs because nobody answered. Says with which code the run ends, if it does.
+    /// An expired suspension never runs anything. Returns the code with which the run ends, if it does.
     fn expire(&mut self, call: &Call, expiry: Expiry) -> Result<Option<StopCode>, Rejection> {
         let Some(open) = call.suspension() else { return Ok(None) };
-        // Held for an approval while an earlier attempt is in doubt: that it may have taken effect comes first.
+        // Held for an approval while an earlier attempt is in doubt: that it may have taken effect takes precedence.
         let approval = open.held.kind() == SuspensionKind::Approval;
         self.record(if approval && call.doubted.is_empty() {
             Fact::ToolDenied {

@@ -1,4 +1,4 @@
-//! A decision reaches the call that it answers.
+//! Applies a decision to the call that it answers.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -47,7 +47,7 @@ impl Draft<'_> {
             DecisionMeaning::Approve { edited } => {
                 return self.approve(&call, open, decision, edited.cloned());
             }
-            // The repeat was refused, but an earlier attempt may have taken effect: that is what must be said.
+            // The repeat was denied, but an earlier attempt may have taken effect. The event must say so.
             DecisionMeaning::Deny if !call.doubted.is_empty() => {
                 self.cancel_by(&call, decision, CancelReason::GivenUp)?;
                 self.after_denial(decision)?;
@@ -78,7 +78,7 @@ impl Draft<'_> {
         Ok(InputOutcome::Done)
     }
 
-    /// Whoever decides may say which arguments they have seen.
+    /// The approver may state which arguments they have seen.
     fn check_expected_digest(&self, call: &Call, decision: &Decision) -> Result<(), Rejection> {
         match &decision.action {
             DecisionAction::Resume(resume)
@@ -136,10 +136,10 @@ impl Draft<'_> {
         Ok(InputOutcome::Done)
     }
 
-    /// The reasons that later calls are not held for: those that opened this suspension.
+    /// The reasons for which later calls are not held: those that opened this suspension.
     fn covered_reasons(&self, call: &Call) -> Vec<HoldReason> {
-        // What the gate knew is not stored. A run that asks about no tool by itself holds no call in its agent's name, so
-        // where one is held for that reason, nothing loosened the agent's policy any more.
+        // The gate's input is not stored. A run whose own scope asks about no tool holds no call because of its agent's
+        // policy. So if a call is held for that reason, the agent's policy was no longer loosened.
         let loosening_ended = match self.control.policy.approval {
             ApprovalScope::Never | ApprovalScope::Policy => true,
             ApprovalScope::WriteTools | ApprovalScope::AllTools => false,

@@ -1,4 +1,4 @@
-//! A decision in the making: a copy of the state that every recorded fact is applied to at once.
+//! A decision in progress: a copy of the state to which every recorded fact is applied at once.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -18,9 +18,9 @@ pub(super) struct Draft<'r> {
     pub(super) control: Control,
     pub(super) now: Timestamp,
     pub(super) events: Vec<Event>,
-    /// Calls whose hooks of AfterToolExecute were heard with this input, empty answers included.
+    /// Calls whose hooks of AfterToolExecute answered with this input, including empty answers.
     pub(super) after_hooks_answered: BTreeSet<CallId>,
-    /// An accepted interrupt waits: what is said is recorded, and nothing follows from it.
+    /// An accepted interrupt is in the inbox: the input is recorded, and nothing follows from it.
     pub(super) interrupted: bool,
 }
 
@@ -29,7 +29,7 @@ impl<'r> Draft<'r> {
         Self {
             revision,
             control: control.clone(),
-            // Clocks of two workers differ; the log's own time never runs backwards.
+            // Clocks of two workers differ, but the log's time must never run backwards.
             now: now.max(control.at),
             events: Vec::new(),
             after_hooks_answered: BTreeSet::new(),
@@ -46,7 +46,7 @@ impl<'r> Draft<'r> {
         Ok(seq)
     }
 
-    /// A fact about a call belongs to the step that asked for it, however late it comes.
+    /// A fact about a call belongs to the step that asked for the call, no matter how late it arrives.
     fn step_of(&self, fact: &Fact) -> Option<u32> {
         let open = self.control.step_open.then_some(self.control.step);
         let of_call = |id: &CallId| self.control.call(id).map(|call| call.step).or(open);
@@ -92,13 +92,13 @@ impl<'r> Draft<'r> {
         self.control.call(id).ok_or_else(|| Rejection::UnknownCall(id.clone()))
     }
 
-    /// The stored control stays within its bound with this much more in it, also when every call that is not
-    /// held falls in doubt: that can be refused to none.
+    /// Whether the stored control stays within its limit with this many more bytes, even if every call that is not held
+    /// becomes in doubt, which cannot be refused.
     pub(super) fn has_room(&self, bytes: usize) -> bool {
         self.room_bytes().is_some_and(|room| bytes <= room)
     }
 
-    /// How much more the stored control can take under that condition. None where it is over its bound already.
+    /// How many more bytes the stored control can take under that condition. None if it already exceeds its limit.
     pub(super) fn room_bytes(&self) -> Option<usize> {
         const DOUBT_BYTES: usize = 40;
         let not_held =
@@ -112,7 +112,7 @@ impl<'r> Draft<'r> {
         self.revision.phases.has(phase)
     }
 
-    /// Stores what the hooks of a phase answered; a plugin that answered with nothing leaves no trace.
+    /// Stores the answers of the hooks of a phase. A plugin that answered with nothing leaves no event.
     pub(super) fn record_hooks(
         &mut self,
         phase: Phase,
@@ -146,7 +146,7 @@ impl<'r> Draft<'r> {
         Ok(())
     }
 
-    /// Where one failure spoils the whole phase: stores which plugins failed, and nothing that others answered.
+    /// For phases in which one failure invalidates all answers: stores which plugins failed, and no other answers.
     pub(super) fn record_failures(
         &mut self,
         phase: Phase,

@@ -1,4 +1,4 @@
-//! How a run ends: at once when it is interrupted or fails, otherwise after what still executes.
+//! How a run ends: at once if it is interrupted or fails, otherwise after the calls that still execute.
 
 use alloc::vec::Vec;
 
@@ -16,13 +16,13 @@ use crate::status::RunStatus;
 use crate::termination::Termination;
 
 impl Draft<'_> {
-    /// Nothing new starts. Held calls are closed, executing ones awaited unless the end is an abort; then the
-    /// hooks of RunEnd are asked, then the run is over.
+    /// Nothing new starts. Held calls are closed; executing ones are awaited unless the end is an abort. Then the hooks
+    /// of RunEnd are asked, then the run is over.
     pub(super) fn finish(&mut self, termination: Termination) -> Result<(), Rejection> {
         if self.interrupted {
             return Ok(());
         }
-        // What was decided first stays, unless the run is aborted.
+        // The end that was decided first is kept, unless the run is aborted.
         let termination = match &self.control.stage {
             Stage::Ending(decided) if !termination.is_abort() => decided.clone(),
             Stage::Queued
@@ -61,7 +61,7 @@ impl Draft<'_> {
         Ok(InputOutcome::Done)
     }
 
-    /// Does not wait: neither for a tool that ignores its token nor for hooks.
+    /// Waits neither for a tool that ignores its cancellation token nor for hooks.
     pub(super) fn interrupt(&mut self, cause: &InterruptCause) -> Result<InputOutcome, Rejection> {
         let reason = match cause {
             InterruptCause::Person(_) | InterruptCause::Parent(_) => CancelReason::Interrupted,
@@ -71,7 +71,7 @@ impl Draft<'_> {
         self.record(Fact::RunInterrupting { cause: cause.clone() })?;
         self.cancel_calls(reason, true)?;
         if unanswered {
-            // What the model had said by then is nobody's answer; the next run is told that there was none.
+            // The model's partial text is not an answer. The next run is informed that there was none.
             let id = interruption_message_id(&self.control.run, self.control.step);
             self.record(Fact::MessageAdded(Message::Interruption { id }))?;
         }
@@ -80,7 +80,7 @@ impl Draft<'_> {
         Ok(InputOutcome::Done)
     }
 
-    /// Every call that is not settled, in call order; those that execute only when `running_too`.
+    /// Cancels every call that is not settled, in call order; executing ones only if `running_too`.
     fn cancel_calls(&mut self, reason: CancelReason, running_too: bool) -> Result<(), Rejection> {
         let open: Vec<Call> = self
             .control
@@ -95,8 +95,8 @@ impl Draft<'_> {
         Ok(())
     }
 
-    /// A repeat that is not due yet does not, nor does an attempt that went with its worker, unless it may have
-    /// written. A call that was approved before the end was decided counts: it runs.
+    /// A repeat that is not due yet does not execute, nor does an attempt that was lost with its worker, unless it may
+    /// have written. A call that was approved before the end was decided counts as executing: it runs.
     fn executes(&self, call: &Call) -> bool {
         let under_way = |attempt: &Attempt| attempt.lost.is_none() && attempt.not_before <= self.now;
         running(call).is_some_and(under_way)
@@ -104,7 +104,7 @@ impl Draft<'_> {
             || call.is_approved_and_unstarted()
     }
 
-    /// A call that would be held while the run ends is cancelled instead. True if it was.
+    /// A call that would be held while the run ends is cancelled instead. Returns true if it was.
     pub(super) fn cancel_if_ending(&mut self, call: &Call) -> Result<bool, Rejection> {
         let ends = matches!(self.control.stage, Stage::Ending(_));
         if ends {

@@ -23,18 +23,18 @@ use crate::suspension::{Held, ResumeMode};
 use crate::termination::Termination;
 use crate::tool::{Arguments, Performer, Tool, ToolLookup};
 
-/// What a suspension adds to the stored control, at most.
+/// Maximum number of bytes that a suspension adds to the stored control.
 const HELD_BYTES: usize = 160;
 const ASKER_BYTES: usize = 4;
 
 impl Draft<'_> {
-    /// In this order: block, supplied result, unknown tool, bad arguments, suspend, execute.
+    /// Checks in this order: block, supplied result, unknown tool, bad arguments, suspend, execute.
     pub(super) fn gated(&mut self, gated: &GateInput) -> Result<InputOutcome, Rejection> {
         let call = self.call(&gated.call)?.clone();
         if matches!(self.control.stage, Stage::Ending(_)) && !call.is_approved_and_unstarted() {
             return Err(Rejection::RunEnding);
         }
-        // With the step's end before the tools, its hooks come before the gate.
+        // If the step ends before the tools, the hooks of StepEnd are asked before the gate.
         if self.control.stage == Stage::StepEnding && call.step == self.control.step {
             return Err(Rejection::NotAtGate { status: call.status(), call: call.id });
         }
@@ -116,7 +116,7 @@ impl Draft<'_> {
         }
         let call = &self.void_if_changed(call, tool)?;
         let asked_by = self.unanswered_askers(call, verdict.as_ref());
-        // A grant lifts what the built-in gate asks, but not for a tool that changed meanwhile.
+        // A grant lifts the built-in gate's hold, unless the tool has changed since it was approved.
         let lifted_by = if call.must_ask { None } else { self.lifted_by(&asked_by, call, tool, gated) };
         if !asked_by.is_empty() && lifted_by.is_none() {
             return self.hold(call, tool, gated, asked_by, &approval_request(tool));
@@ -128,7 +128,7 @@ impl Draft<'_> {
         self.execute(call, tool, gated, rule_of(verdict.as_ref()), lifted_by.or(loosened_by))
     }
 
-    /// A policy that is looser than the agent's own counts only with the name of whoever loosened it.
+    /// A policy that is looser than the agent's own applies only if the caller who loosened it is named.
     fn built_in_verdict(&self, call: &Call, tool: &Tool, gated: &GateInput) -> GateVerdict {
         self.verdict(self.scopes(gated), call, tool, gated)
     }
@@ -147,7 +147,7 @@ impl Draft<'_> {
         evaluate(&self.revision.rules, scopes, &call.tool, tool, &gated.arguments, &gated.hits)
     }
 
-    /// The giver of the grant that lifts the first of these askers, if grants lift every one of them.
+    /// The approver whose grant lifts the first of these askers, if grants lift every one of them.
     fn lifted_by(&self, askers: &[Asker], call: &Call, tool: &Tool, gated: &GateInput) -> Option<Principal> {
         let scopes = self.scopes(gated);
         let giver = |asker| {
@@ -159,7 +159,7 @@ impl Draft<'_> {
         givers?.into_iter().next()
     }
 
-    /// The built-in askers that still have to be heard.
+    /// The built-in askers that have not been answered yet.
     fn unanswered_askers(&self, call: &Call, verdict: Option<&GateVerdict>) -> Vec<Asker> {
         let mut unanswered: Vec<Asker> = match verdict {
             Some(GateVerdict::Ask { by }) => {
@@ -175,7 +175,7 @@ impl Draft<'_> {
         unanswered
     }
 
-    /// An approval is for one definition of the tool. Another one voids it, and the call is held again.
+    /// An approval is for one definition of the tool. Another definition voids it, and the call is held again.
     fn void_if_changed(&mut self, call: &Call, tool: &Tool) -> Result<Call, Rejection> {
         if let Some(approved) = &call.approved
             && approved.definition != tool.definition
@@ -230,7 +230,7 @@ impl Draft<'_> {
         Ok(InputOutcome::Done)
     }
 
-    /// Whoever made this run's policy let through what the agent's own would hold.
+    /// The caller who loosened this run's policy, if it allowed a call that the agent's own policy would hold.
     fn loosened_by(&self, call: &Call, tool: &Tool, gated: &GateInput) -> Option<Principal> {
         let own = self.revision.policy.approval;
         let unanswered = match self.verdict(ApprovalScopes { agent: own, run: own }, call, tool, gated) {
@@ -261,7 +261,7 @@ impl Draft<'_> {
         if let Some(held) = elsewhere {
             let mode = ResumeMode::UseDecisionAsToolResult;
             let request = SuspendRequest { mode, expires_in_ms: None, ..approval_request(tool) };
-            // An approver may have changed them: whoever performs the call gets what was decided on.
+            // An approver may have changed the arguments. The performer gets the ones that were approved.
             let arguments = Some(gated.arguments.clone());
             let opened =
                 OpenedSuspension { arguments, rule, let_through_by, ..self.opened(call, held, &request) };
@@ -288,7 +288,7 @@ impl Draft<'_> {
         Ok(InputOutcome::Done)
     }
 
-    /// A result that a hook supplies settles the call without running it; a pending one holds it.
+    /// A result supplied by a hook settles the call without running it; a pending one holds it.
     fn apply_supplied_result(
         &mut self,
         call: &Call,
@@ -343,7 +343,7 @@ const fn rule_of(verdict: Option<&GateVerdict>) -> Option<u16> {
     }
 }
 
-/// What the built-in gate asks, with the expiry that the tool sets for whatever holds its calls.
+/// The built-in gate's request, with the expiry that the tool sets for anything that holds its calls.
 pub(super) fn approval_request(tool: &Tool) -> SuspendRequest {
     SuspendRequest {
         kind: AskKind::Approval,

@@ -35,7 +35,7 @@ impl Draft<'_> {
         Ok(InputOutcome::Done)
     }
 
-    /// What came late is told first, then the model is called again.
+    /// Records late results first, then calls the model again.
     pub(super) fn start_step(&mut self) -> Result<(), Rejection> {
         self.record_late_results()?;
         let step = self.control.step + 1;
@@ -97,7 +97,7 @@ impl Draft<'_> {
         Ok(InputOutcome::Done)
     }
 
-    /// In the phases before the tools a hook that fails ends the run: going on without it could do harm.
+    /// In the phases before the tools a failing hook ends the run: continuing without it could do harm.
     fn end_on_hook_fault(&mut self, phase: Phase, hooks: &HookAnswers) -> Result<bool, Rejection> {
         let Some(fault) = hooks.fault(phase) else { return Ok(false) };
         self.record_failures(phase, None, hooks)?;
@@ -177,7 +177,7 @@ impl Draft<'_> {
         }
         self.record_hooks(Phase::AfterInference, None, &answered.hooks)?;
         let taken = u32::try_from(declared.len()).unwrap_or(u32::MAX);
-        // Whoever still asks for something has not answered yet.
+        // An answer that still asks for calls is not the final one.
         let output = answered.output.as_ref().filter(|_| declared.is_empty()).map(OutputFit::bounded);
         self.record(Fact::MessageAdded(Message::Assistant {
             id: assistant_message_id(&self.control.run, answered.step),
@@ -189,7 +189,8 @@ impl Draft<'_> {
             output,
             origin: Origin {
                 model: answered.origin.model.clone(),
-                // What was sealed belongs to the whole answer: a part of it would be refused.
+                // The sealed content belongs to the whole answer. The provider would refuse it with a part of the
+                // calls.
                 sealed: answered.origin.sealed.clone().filter(|_| declared.len() == answered.calls.len()),
             },
         }))?;
@@ -207,8 +208,8 @@ impl Draft<'_> {
         Ok(InputOutcome::Done)
     }
 
-    /// An answer with neither text nor calls is tried again once, on the first step of a run: there it is more likely a
-    /// mishap of the provider than a model that has nothing to add. Otherwise it ends the run like any last answer.
+    /// An answer with neither text nor calls is retried once, on the first step of a run: there it is more likely an
+    /// error of the provider than a model that has nothing to add. Otherwise it ends the run like any last answer.
     const fn retries_empty(&self, answered: &ModelAnswered, inferring: &Inferring) -> bool {
         answered.text.is_empty()
             && answered.calls.is_empty()
@@ -217,7 +218,7 @@ impl Draft<'_> {
             && self.may_retry_model(inferring)
     }
 
-    /// An answer that no transcript could carry, or that the control state has no room for.
+    /// Why the answer cannot be accepted: a transcript could not hold it, or the control state has no room for it.
     fn answer_fault(&self, answered: &ModelAnswered, taken: usize, dropped: u32) -> Option<String> {
         if let Some(call) = answered
             .calls
@@ -227,7 +228,7 @@ impl Draft<'_> {
             let length = call.tool.as_str().len();
             return Some(format!("the model asked for a tool whose name has {length} bytes"));
         }
-        // With no call open nothing would make room later, and the run would end without the model's calls.
+        // If no call is open, nothing will make room later, and the run would end without the model's calls.
         let nothing_fits = taken == 0 && dropped > 0 && self.open_call_count() == 0;
         (nothing_fits || !self.has_room(fault_bytes(answered)))
             .then(|| "the answer does not fit into the run's state".into())
@@ -237,12 +238,13 @@ impl Draft<'_> {
         self.control.calls.iter().filter(|call| !call.settled()).count()
     }
 
-    /// The calls that remain after the hooks, with ids that are unique in the thread, and how many more there are that
-    /// the run has no room for. After the first that does not fit none is taken: the model reads which ones were.
+    /// The calls that remain after the hooks, with ids that are unique in the thread, and the number of calls that the
+    /// run has no room for. After the first call that does not fit, no more are taken; the model reads which ones
+    /// were.
     fn accept_calls(&self, answered: &ModelAnswered) -> (Vec<DeclaredCall>, u32) {
         let count_max = CALLS_OPEN_MAX.saturating_sub(self.open_call_count());
         let mut room = self.room_bytes().unwrap_or(0).saturating_sub(fault_bytes(answered));
-        // A hook names a call by its index, and those after the last index are never taken.
+        // A hook identifies a call by its index, so calls beyond the largest index are never taken.
         let beyond = answered.calls.len().saturating_sub(1 + usize::from(u16::MAX));
         let beyond = u32::try_from(beyond).unwrap_or(u32::MAX);
         let mut dropped = 0_u32;
@@ -278,9 +280,9 @@ impl Draft<'_> {
         (declared, dropped.saturating_add(beyond))
     }
 
-    /// The model's own id where it is usable and new in the thread, else with `~2`, `~3`, … behind it.
+    /// The model's own id if it is usable and new in the thread, otherwise with `~2`, `~3`, … appended.
     fn unique_id(&self, asked: &RequestedCall, index: u16, taken: &BTreeSet<CallId>) -> CallId {
-        // With the run's own name in front its message could take the id of an assistant message.
+        // If the id began with the run's own name, its message could have the same id as an assistant message.
         let usable = !asked.id.is_empty()
             && asked.id.len() <= CALL_ID_BYTES_MAX
             && !asked.id.starts_with(self.control.run.as_str());
@@ -327,12 +329,12 @@ fn set_arguments(action: &Action, wanted: u16) -> Option<&Arguments> {
     }
 }
 
-/// What the verdict on the answer's text takes in the stored control.
+/// Bytes that the verdict on the answer's text takes in the stored control.
 fn fault_bytes(answered: &ModelAnswered) -> usize {
     answered.output.as_ref().map_or(0, |fit| fit.bounded().bytes())
 }
 
-/// What one more call takes in the stored control once it is held.
+/// Bytes that one more call takes in the stored control once it is held.
 fn call_bytes(call: &RequestedCall) -> usize {
     const FIXED: usize = 140;
     const MADE_UP_ID: usize = 40;

@@ -25,7 +25,7 @@ use crate::time::Timestamp;
 
 use draft::Draft;
 
-/// What an input led to. The events count once they are stored and applied; the answer goes to whoever spoke.
+/// The result of an input. The events count once they are stored and applied; the outcome is returned to the caller.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decided {
     pub events: Vec<Event>,
@@ -35,7 +35,7 @@ pub struct Decided {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InputOutcome {
     Done,
-    /// It had been said before. Nothing changed.
+    /// The input repeats an earlier one. Nothing changed.
     Duplicate,
     /// The approval was for another definition of the tool: it is void, and the call will be held again.
     ToolChanged {
@@ -43,7 +43,7 @@ pub enum InputOutcome {
     },
 }
 
-/// The first event of a run. Whoever takes the user's message in bounds it, in size and in depth
+/// The first event of a run. The code that accepts the user's message must limit its size and depth
 /// ([`VALUE_DEPTH_MAX`](crate::json_value::VALUE_DEPTH_MAX)).
 #[must_use]
 pub fn queue(order: RunRequest, now: Timestamp) -> Event {

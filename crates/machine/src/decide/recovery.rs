@@ -1,4 +1,4 @@
-//! After another worker took the run over: what it did not start it does not continue.
+//! After a take-over: the new worker does not continue attempts that it did not start.
 
 use alloc::format;
 use alloc::vec::Vec;
@@ -15,8 +15,8 @@ use crate::time::Timestamp;
 use crate::tool::EffectClass;
 
 impl Draft<'_> {
-    /// Names what was lost. What becomes of it is decided once the inbox is drained: an answer, a decision or an
-    /// interrupt that was accepted before comes first.
+    /// Records which attempts were lost. Their outcome is decided once the inbox is drained: an answer, a decision or
+    /// an interrupt that was accepted earlier comes first.
     pub(super) fn lease_acquired(
         &mut self,
         epoch: u64,
@@ -48,7 +48,8 @@ impl Draft<'_> {
         Ok(InputOutcome::Done)
     }
 
-    /// A lost model call gets a new number, a lost `write` is in doubt; what may be repeated passes the gate again.
+    /// A lost model call gets a new number, and a lost `write` is in doubt. A call that may be repeated passes the gate
+    /// again.
     pub(super) fn inbox_drained(&mut self) -> Result<InputOutcome, Rejection> {
         if let Stage::Inferring(inferring) = &self.control.stage
             && inferring.lost
@@ -76,7 +77,7 @@ impl Draft<'_> {
         Ok(InputOutcome::Done)
     }
 
-    /// Offers every lost `write` whose time has come to a person. True if there was one.
+    /// Asks a person about every lost `write` that is due. Returns true if there was one.
     pub(super) fn suspend_due_doubts(&mut self) -> Result<bool, Rejection> {
         let mut any = false;
         for call in self.lost_calls() {

@@ -1,4 +1,4 @@
-//! What an attempt came back with. A result settles its call once; late, foreign and repeated ones change nothing.
+//! Results of attempts. A result settles its call once; late, foreign and repeated results change nothing.
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -70,7 +70,7 @@ impl Draft<'_> {
         }
     }
 
-    /// A repeatable tool is tried again after a pause, with the same key.
+    /// A repeatable tool is retried after a pause, with the same key.
     fn retry_if_allowed(&mut self, call: &Call, retry_after_ms: Option<u64>) -> Result<bool, Rejection> {
         let limits = self.revision.limits;
         let tries_left = call.failures + 1 < limits.tool_try_count_max && call.attempts < ATTEMPT_COUNT_MAX;
@@ -175,7 +175,7 @@ impl Draft<'_> {
         }
     }
 
-    /// The outcome is unknown and the effect does not allow another attempt: a person is asked.
+    /// The outcome is unknown and the effect class does not allow another attempt, so a person is asked.
     pub(super) fn suspend_in_doubt(
         &mut self,
         call: &Call,
@@ -199,7 +199,7 @@ impl Draft<'_> {
         Ok(())
     }
 
-    /// The late answer of an attempt in doubt, before anybody made another one.
+    /// Processes the late answer of an attempt in doubt, if no other attempt was made since.
     fn resolve_doubt(
         &mut self,
         call: &Call,
@@ -223,7 +223,7 @@ impl Draft<'_> {
             arguments: None,
         })?;
         self.announce_status()?;
-        // This attempt is in doubt no longer; one before it may still be.
+        // This attempt is no longer in doubt, but an earlier one may still be.
         let call = self.call(&call.id)?.clone();
         match outcome {
             Outcome::Answered(answer) => self.answered(&call, answer, ResultFrom::Tool)?,
@@ -234,7 +234,8 @@ impl Draft<'_> {
         Ok(InputOutcome::Done)
     }
 
-    /// Somebody wished for a repeat that has not started: an answer makes it needless, anything else does not.
+    /// A person asked for a repeat that has not started. A successful answer makes it unnecessary; anything else does
+    /// not.
     fn settle_before_retry(&mut self, call: &Call, outcome: &Outcome) -> Result<InputOutcome, Rejection> {
         match outcome {
             Outcome::Answered(answer @ ToolAnswer::Success { .. }) => {
@@ -247,8 +248,8 @@ impl Draft<'_> {
         }
     }
 
-    /// Ends a call that did not run, or says that nobody knows: a repeat that was refused does not tell what
-    /// became of the attempt before it.
+    /// Fails a call that did not run, or suspends it as in doubt: a refused repeat says nothing about the outcome of
+    /// the attempt before it.
     pub(super) fn fail(
         &mut self,
         call: &Call,

@@ -21,7 +21,7 @@ use crate::stop;
 use crate::termination::{ErrorCode, Termination};
 
 impl Draft<'_> {
-    /// Follows from the state alone until it waits for the world.
+    /// Takes every step that follows from the state, until the run has to wait for an effect or an input.
     pub(super) fn advance(&mut self) -> Result<(), Rejection> {
         loop {
             self.announce_status()?;
@@ -30,7 +30,7 @@ impl Draft<'_> {
                 Stage::Queued | Stage::Starting | Stage::Inferring(_) | Stage::Ended => return Ok(()),
                 Stage::Acting => self.close_turn()?,
                 Stage::StepEnding if self.has_hooks(Phase::StepEnd) => return Ok(()),
-                // What became of a lost attempt is decided once the inbox is drained, or the doubt is due.
+                // The outcome of a lost attempt is decided once the inbox is drained, or when the doubt is due.
                 Stage::Ending(_) if self.control.calls.iter().any(Call::lost) => return Ok(()),
                 Stage::StepEnding => self.end_step()?,
                 Stage::BetweenSteps => self.continue_after_step()?,
@@ -45,7 +45,7 @@ impl Draft<'_> {
         }
     }
 
-    /// `run.waiting` at every entry into a waiting status, `run.resumed` at every return to running.
+    /// Records `run.waiting` at every entry into a waiting status, and `run.resumed` at every return to running.
     pub(super) fn announce_status(&mut self) -> Result<(), Rejection> {
         let waits = match &self.control.stage {
             Stage::Acting => {
@@ -80,7 +80,7 @@ impl Draft<'_> {
         Ok(())
     }
 
-    /// The open step holds the run up: something in it is held, and nothing can go on without it.
+    /// The open step blocks the run: a call in it is held, and nothing can continue without that call.
     fn step_waits(&self) -> bool {
         step_projection::project_step(&self.control) == StepProjection::Waiting
             && !self.continues_eagerly()
@@ -92,12 +92,12 @@ impl Draft<'_> {
             && (self.control.step_calls().any(Call::settled) || self.has_late_results())
     }
 
-    /// A result came after its placeholder, and the model has not been told.
+    /// A result came after its placeholder, and the model has not received it yet.
     fn has_late_results(&self) -> bool {
         self.control.calls.iter().any(|call| call.settled() && call.reported == Reported::Placeholder)
     }
 
-    /// The hooks of AfterToolExecute have not all answered for the calls as they stand.
+    /// The hooks of AfterToolExecute have not all answered for the calls in their current state.
     fn awaits_after_tool_hooks(&self) -> bool {
         self.has_hooks(Phase::AfterToolExecute)
             && self.control.calls.iter().any(|call| {
@@ -107,7 +107,7 @@ impl Draft<'_> {
             })
     }
 
-    /// Writes the tool messages in call order once nothing of the step is left to wait for.
+    /// Writes the tool messages in call order once the step has nothing left to wait for.
     fn close_turn(&mut self) -> Result<(), Rejection> {
         let complete = match step_projection::project_step(&self.control) {
             StepProjection::Executing => false,
@@ -150,7 +150,7 @@ impl Draft<'_> {
         }
     }
 
-    /// Between two steps: stop, go on, or wait for calls that were left open.
+    /// Between two steps: stop, continue, or wait for calls that were left open.
     fn after_step(&self) -> AfterStep {
         if self.awaits_after_tool_hooks() {
             return AfterStep::AwaitHooks;
@@ -160,7 +160,7 @@ impl Draft<'_> {
         let nothing_more = !asked_for_tools && !self.has_late_results();
         let stop = stop::check_conditions(self.revision, &self.control, nothing_more, self.now);
         match stop {
-            // The run would end here, but calls are open: it waits for them instead of dropping them.
+            // The run would end here, but calls are open. It waits for them instead of dropping them.
             _ if open && (nothing_more || stop.is_some()) => AfterStep::WaitForCalls,
             Some(stopped) => AfterStep::Finish(stopped),
             None if nothing_more => self.after_last_answer(),
@@ -168,8 +168,8 @@ impl Draft<'_> {
         }
     }
 
-    /// The model has nothing more to ask for. Where an output is wanted and this is none, it is told so once: with a
-    /// step more, which the limits count like any other.
+    /// The model asks for no more calls. If an output is wanted and this answer does not fit, the model is asked to
+    /// correct it once, in an additional step that counts towards the limits like any other.
     fn after_last_answer(&self) -> AfterStep {
         let Some(JudgedOutput::Unfit { why }) = &self.control.output else {
             return AfterStep::Finish(Termination::NaturalEnd);
@@ -199,7 +199,7 @@ impl Draft<'_> {
         Ok(InputOutcome::Done)
     }
 
-    /// The tool message of every call of the step that has none, in call order, then what plugins noted.
+    /// Writes a tool message for every call of the step that has none, in call order, then the notes of plugins.
     fn record_tool_messages(&mut self) -> Result<(), Rejection> {
         let calls: Vec<Call> =
             self.control.step_calls().filter(|call| call.reported == Reported::Nothing).cloned().collect();
@@ -237,7 +237,7 @@ impl Draft<'_> {
         Ok(())
     }
 
-    /// Under `eager`: the results that came after their placeholder, and what plugins noted about them.
+    /// Under `eager`: writes the results that came after their placeholder, and the notes of plugins about them.
     pub(super) fn record_late_results(&mut self) -> Result<(), Rejection> {
         let late: Vec<Call> = self
             .control
@@ -258,7 +258,7 @@ impl Draft<'_> {
         Ok(())
     }
 
-    /// Before the run ends: every call that was asked for has its message, nothing repairs transcripts later.
+    /// Before the run ends, every requested call gets its message. Nothing repairs transcripts later.
     pub(super) fn record_missing_messages(&mut self) -> Result<(), Rejection> {
         self.record_tool_messages()?;
         self.record_late_results()?;
@@ -269,20 +269,20 @@ impl Draft<'_> {
     }
 }
 
-/// What follows a step that is over.
+/// What follows a finished step.
 #[derive(PartialEq)]
 enum AfterStep {
     AwaitHooks,
     WaitForCalls,
     Finish(Termination),
     NextStep,
-    /// The last answer is not the output that is wanted; the model is told, and answers once more.
+    /// The last answer does not fit the wanted output. The model reads why, and answers once more.
     Correct {
         why: String,
     },
 }
 
-/// With the step's end before the tools the hooks also hear of a call that is held; otherwise they are asked once, when
+/// If the step ends before the tools, the hooks are also asked about a held call. Otherwise they are asked once, when
 /// there is a result (X25 of the behaviour catalogue).
 pub(crate) fn wants_after_hooks(call: &Call, step_end: StepEnd) -> bool {
     match call.status() {

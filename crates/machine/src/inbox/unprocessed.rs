@@ -1,5 +1,5 @@
-//! What follows from items that were accepted and that the run has not heard: what they answer, whether they end the run,
-//! and what may not overtake them.
+//! What follows from items that were accepted but that the run has not processed yet: what they answer, whether they
+//! end the run, and what may not overtake them.
 
 use super::{EarlyStatus, Item, Ticket, early_status};
 use crate::call::Call;
@@ -10,10 +10,10 @@ use crate::policy::OnReject;
 use crate::projection_rows::ClosedRow;
 use crate::suspension::{Held, SuspensionKind};
 
-/// Whether a commit closes a suspension that an accepted answer is for, and does so before the run has heard the answer.
-/// A worker never stores such a commit: it says everything again and hears its inbox first ([`drain`](super::drain) with
-/// `include_deferred`). `before` is the state at the beginning of the commit, `inbox` all that was accepted by then, `closed` what
-/// the commit closes, and `consumed` the rows that it hears, in that order.
+/// Whether a commit closes a suspension that has an accepted answer, before the run has processed that answer. A worker
+/// never stores such a commit: it starts the pass again and processes its inbox first ([`drain`](super::drain) with
+/// `include_deferred`). `before` is the state at the beginning of the commit, `inbox` the items accepted by then,
+/// `closed` what the commit closes, and `consumed` the rows it processes, in that order.
 #[must_use]
 pub fn overrides_accepted_answer(
     before: &Control,
@@ -34,8 +34,8 @@ pub(super) fn is_answered(control: &Control, inbox: &[Item], call: &CallId) -> b
     inbox.iter().any(|item| item.call() == Some(call) && answered_by(control, item).is_some())
 }
 
-/// Whether the run ends once it has heard its inbox: a denial answers an open approval, and the decision or the policy says
-/// so. Nothing else that comes from outside is accepted between such a decision and the end, but an interrupt.
+/// Whether the run ends once it has processed its inbox: a denial answers an open approval, and the decision or the
+/// policy says that this ends the run. Between such a decision and the end, only an interrupt is accepted from outside.
 pub(super) fn end_is_accepted(control: &Control, inbox: &[Item]) -> bool {
     inbox.iter().any(|item| {
         let is_approval = || {
@@ -54,7 +54,7 @@ fn would_end(control: &Control, decision: &Decision) -> bool {
     }
 }
 
-/// Whether an early decision for the call is kept.
+/// Whether the inbox holds an early decision for the call.
 pub(super) fn keeps_early(inbox: &[Item], call: &CallId) -> bool {
     inbox.iter().any(|item| match item {
         Item::Early { decision, .. } => decision.call == *call,

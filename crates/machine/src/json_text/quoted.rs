@@ -4,7 +4,7 @@ use alloc::borrow::Cow;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-/// The inside of a string, whose escapes were checked.
+/// The inside of a string whose escapes have been checked.
 pub(super) struct Quoted<'t> {
     pub(super) raw: &'t [u8],
     pub(super) escaped: bool,

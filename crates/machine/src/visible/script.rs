@@ -1,7 +1,7 @@
-//! Which script a letter belongs to, as far as words that mix scripts have to be found.
+//! The script of a letter, used to find words that mix scripts.
 
-/// Blocks of the scripts in common use, by the ranges of Blocks.txt and Scripts.txt. A word of any other script is not mixed
-/// with itself.
+/// Blocks of the scripts in common use, by the ranges of Blocks.txt and Scripts.txt. All other scripts count as one, so
+/// a word of such a script is not mixed with itself.
 const SCRIPTS: [(u32, u32, &str); 74] = [
     (0x41, 0x24f, LATIN),
     (0x250, 0x2af, LATIN),
@@ -80,15 +80,15 @@ const SCRIPTS: [(u32, u32, &str); 74] = [
 ];
 
 const LATIN: &str = "Latin";
-/// Han, Kana, Hangul and Bopomofo are written together, and Latin letters among them are ordinary.
+/// Han, Kana, Hangul and Bopomofo are written together, and Latin letters among them are normal.
 const EAST_ASIAN: &str = "East Asian";
-/// Letters that are made to look like others: mathematical, fullwidth, circled.
+/// Letters that are designed to look like others: mathematical, fullwidth, circled.
 const STYLED: &str = "styled letters";
 const OTHER: &str = "other";
-/// Stands before units in Latin letters.
+/// Used before units in Latin letters.
 const MICRO_SIGN: char = '\u{b5}';
 
-/// None for what is not a letter, and for the micro sign.
+/// None for characters that are not letters, and for the micro sign.
 pub(super) fn letter_script(c: char) -> Option<&'static str> {
     if !c.is_alphabetic() || c == MICRO_SIGN {
         return None;
@@ -110,7 +110,7 @@ pub(super) fn may_share_a_word(one: &str, other: &str) -> bool {
     one == other || [[one, other], [other, one]].contains(&[LATIN, EAST_ASIAN])
 }
 
-/// The blocks that Unicode keeps for scripts written from right to left.
+/// The blocks that Unicode reserves for scripts written from right to left.
 pub(super) fn is_right_to_left(c: char) -> bool {
     matches!(c, '\u{590}'..='\u{8ff}' | '\u{fb1d}'..='\u{fdff}' | '\u{fe70}'..='\u{feff}'
         | '\u{10800}'..='\u{10fff}' | '\u{1e800}'..='\u{1efff}')

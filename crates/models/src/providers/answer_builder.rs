@@ -1,4 +1,4 @@
-//! An answer while it grows: every piece is told to whoever watches, and the whole is given at its end.
+//! An answer under construction: each piece is sent as a delta, and the whole is returned at the end.
 
 use std::collections::BTreeMap;
 
@@ -12,20 +12,20 @@ use super::failure::{context_full, filtered, permanent, transient};
 use super::naming::ToolNames;
 use super::sealed::Piece;
 
-/// The engine takes no longer answer; what goes beyond is not worth reading.
+/// The engine accepts no longer answer, so there is no reason to read on.
 const ANSWER_BYTES_MAX: usize = 4 * 1024 * 1024;
-/// A run has no room for more.
+/// A run has no room for more calls.
 const CALLS_MAX: usize = 1024;
 
 /// Why a provider stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FinishReason {
     Answered,
-    /// At the limit of tokens for one answer.
+    /// At the token limit for one answer.
     CutOff,
     Filtered,
     ContextFull,
-    /// The model wrote a call that its own provider could not read.
+    /// The model wrote a call that its own provider could not parse.
     Garbled,
 }
 
@@ -34,18 +34,18 @@ pub(super) struct AnswerBuilder {
     names: ToolNames,
     pub(super) text: String,
     reasoning: String,
-    /// By their place in the answer.
+    /// By their index in the answer.
     calls: BTreeMap<u16, ModelCall>,
-    /// In the order in which everything came.
+    /// In the order of arrival.
     pieces: Vec<Piece>,
-    /// Who answers, for what only they can read.
+    /// Identifies the model that answers, for content that only it can read.
     by: String,
-    /// It has to be known later whose answer this was, also where nothing is sealed in it.
+    /// The origin of this answer must be known later, even if it contains nothing sealed.
     signed: bool,
     byte_count: usize,
     pub(super) usage: Usage,
     pub(super) finish: Option<FinishReason>,
-    /// Nothing more will be said.
+    /// The stream is finished.
     pub(super) ended: bool,
 }
 
@@ -78,7 +78,7 @@ impl AnswerBuilder {
         Ok(())
     }
 
-    /// What the provider wants back with this answer, and nobody reads.
+    /// Content that the provider wants back with this answer. It is opaque to everyone else.
     pub(super) fn add_sealed(&mut self, value: Value) -> Result<(), ModelFailure> {
         self.count_bytes(value.to_string().len())?;
         self.pieces.push(Piece::Sealed(value));
@@ -100,7 +100,7 @@ impl AnswerBuilder {
         self.calls.get(&index)
     }
 
-    /// A call at this place. Whoever tells its id or its name in pieces tells them again with more.
+    /// Adds a call at this index. A provider that sends the id or the name in pieces repeats them with more text.
     pub(super) fn add_call(&mut self, index: u16, id: &str, sent_name: &str) -> Result<(), ModelFailure> {
         if self.calls.len() >= CALLS_MAX {
             return Err(permanent(format!("it asked for more than {CALLS_MAX} calls at once")));
@@ -130,7 +130,7 @@ impl AnswerBuilder {
         Ok(())
     }
 
-    /// The whole, as the provider tells it at the end: it wins over its pieces.
+    /// The complete arguments that the provider sends at the end. They override the deltas.
     pub(super) fn set_arguments(&mut self, index: u16, whole: &str) -> Result<(), ModelFailure> {
         let known = self.calls.get(&index).map_or("", |call| call.arguments.as_str());
         if let Some(missing) = whole.strip_prefix(known) {
@@ -151,7 +151,7 @@ impl AnswerBuilder {
         Err(permanent(format!("its answer is longer than {ANSWER_BYTES_MAX} bytes")))
     }
 
-    /// Half a text is what the model said so far; half a call is nothing, and asking again ends in the same place.
+    /// A cut-off text is still usable. A cut-off call is not, and a retry would be cut off at the same point.
     fn unusable_part(&self) -> Option<&'static str> {
         let is_whole = |call: &ModelCall| {
             call.arguments.is_empty() || serde_json::from_str::<IgnoredAny>(&call.arguments).is_ok()
@@ -162,7 +162,7 @@ impl AnswerBuilder {
         (self.text.is_empty() && self.calls.is_empty()).then_some("before its first word")
     }
 
-    /// It goes back with the results of calls, so an answer without calls needs none.
+    /// Sealed content is sent back with the results of calls, so an answer without calls needs none.
     fn sealed(&self) -> Option<Sealed> {
         let sealed = |piece: &Piece| matches!(piece, Piece::Sealed(_));
         if self.calls.is_empty() || !(self.signed || self.pieces.iter().any(sealed)) {
@@ -172,7 +172,7 @@ impl AnswerBuilder {
         Some(Sealed { by: self.by.clone(), content: content.into() })
     }
 
-    /// An answer without a reason for its end is half an answer.
+    /// An answer without a finish reason is incomplete.
     pub(super) fn into_answer(self) -> Result<ModelAnswer, ModelFailure> {
         match self.finish {
             Some(FinishReason::Answered) => {}

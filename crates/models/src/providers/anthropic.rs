@@ -1,4 +1,4 @@
-//! The messages of Anthropic: `POST {base_url}/v1/messages`.
+//! Anthropic's Messages API: `POST {base_url}/v1/messages`.
 
 use std::collections::BTreeMap;
 
@@ -13,14 +13,14 @@ use super::message::arguments_text;
 use super::naming::arguments;
 use super::sealed::{self, ordered_parts};
 
-/// Of the protocol, not of a model.
+/// Version of the protocol, not of a model.
 pub(super) const VERSION: &str = "2023-06-01";
-/// The parameter with which a model thinks.
+/// The parameter that enables thinking.
 pub(super) const THINKING: &str = "thinking";
-/// The protocol wants a number, and every model that is served today takes this one.
+/// The protocol requires a number, and every model that is served today accepts this one.
 const MAX_TOKENS_DEFAULT: u64 = 8_192;
 
-/// The only ids that are taken.
+/// The only ids that are accepted.
 pub(super) fn id_fits(id: &str) -> bool {
     !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))
 }
@@ -28,8 +28,8 @@ pub(super) fn id_fits(id: &str) -> bool {
 pub(super) fn body(context: &RequestContext<'_>) -> Map<String, Value> {
     let mut body = object([("max_tokens", json!(MAX_TOKENS_DEFAULT))]);
     body.extend(context.params());
-    // Whoever thinks before a call has to be given its thoughts back with the result. Where another model asked for a call
-    // there are none, and the turn ends without thinking.
+    // A model that thinks before a call must receive its thinking back with the result. If another model asked for a
+    // call, there is none, and the rest of the turn runs without thinking.
     let keeps_thinking = context.seals.cover_all;
     if !keeps_thinking {
         body.remove(THINKING);
@@ -55,7 +55,7 @@ pub(super) fn body(context: &RequestContext<'_>) -> Map<String, Value> {
     body
 }
 
-/// Results of tools are said by the user, all of one turn in one message, and before anything else in it.
+/// Tool results are sent in the user role, all of one turn in one message, before anything else in it.
 fn messages(context: &RequestContext<'_>, with_thinking: bool) -> Vec<Value> {
     let mut turns: Vec<(&str, Vec<Value>)> = Vec::new();
     for message in context.request.messages.iter() {
@@ -110,7 +110,7 @@ fn encode_part(context: &RequestContext<'_>, part: sealed::AnswerPart<'_>) -> Op
     }
 }
 
-/// A text without a word in it is refused.
+/// Blank text is refused by the provider.
 fn user_block(part: &ContentPart<'_>) -> Option<Value> {
     match part {
         ContentPart::Text(text) if text.trim().is_empty() => None,
@@ -134,12 +134,12 @@ fn media_block(media: &Media<'_>) -> Value {
     json!({"type": kind, "source": source})
 }
 
-/// Hears events: a message is a list of blocks, each of which begins, grows and ends.
+/// Decodes events: a message is a list of blocks, each of which starts, grows and stops.
 #[derive(Default)]
 pub(super) struct AnthropicDecoder {
-    /// The calls by their place among the blocks.
+    /// The calls by their block index.
     calls: BTreeMap<u64, u16>,
-    /// The same of thoughts that are not over.
+    /// Thinking blocks that have not ended, by their block index.
     thoughts: BTreeMap<u64, ThinkingBlock>,
 }
 
@@ -186,7 +186,7 @@ impl StreamDecoder for AnthropicDecoder {
                 Ok(())
             }
             "error" => Err(from_stream_error(event)),
-            // `ping`, and what is yet to be invented.
+            // `ping`, and event types of the future.
             _ => Ok(()),
         }
     }
@@ -200,7 +200,7 @@ impl AnthropicDecoder {
                 let call_index = answer.call_count();
                 self.calls.insert(count(event, "index"), call_index);
                 answer.add_call(call_index, required_text(block, "id")?, required_text(block, "name")?)?;
-                // Usually empty, and then it comes in pieces.
+                // Usually empty; the arguments then arrive in deltas.
                 let whole = block
                     .get("input")
                     .filter(|input| input.as_object().is_none_or(|input| !input.is_empty()));
@@ -218,7 +218,7 @@ impl AnthropicDecoder {
                 self.thoughts.insert(count(event, "index"), thought);
                 Ok(())
             }
-            // Nobody but its provider can read it.
+            // Only its provider can read it.
             Some("redacted_thinking") => answer.add_sealed(block.clone()),
             Some(_) | None => Ok(()),
         }
@@ -251,7 +251,7 @@ impl AnthropicDecoder {
     }
 }
 
-/// What is read from a cache is read by the model all the same. Counts are totals, and come again with more.
+/// Tokens read from a cache count as input. Counts are totals, and are sent again when they grow.
 fn decode_usage(usage: &Value, answer: &mut AnswerBuilder) {
     let input = ["input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens"];
     let input: u64 = input.iter().map(|key| count(usage, key)).fold(0, u64::saturating_add);

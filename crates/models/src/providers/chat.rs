@@ -1,4 +1,4 @@
-//! The chat completions of OpenAI, which many servers speak: `POST {base_url}/chat/completions`.
+//! OpenAI's Chat Completions API, which many servers implement: `POST {base_url}/chat/completions`.
 
 use engine::model::{AssistantCall, ModelFailure, ModelMessage};
 use serde_json::{Map, Value, json};
@@ -50,7 +50,7 @@ fn encode_message(context: &RequestContext<'_>, message: &ModelMessage) -> Optio
             json!({"role": "tool", "tool_call_id": context.ids.to_provider(call.as_str()), "content": text})
         }
         ModelMessage::Assistant { text, calls, .. } if calls.is_empty() => {
-            // An answer of which a hook dropped everything; an empty one is refused by some.
+            // A hook dropped everything in this answer. Some servers refuse an empty message.
             if text.is_empty() {
                 return None;
             }
@@ -71,7 +71,7 @@ fn encode_call(context: &RequestContext<'_>, call: &AssistantCall) -> Value {
     }})
 }
 
-/// A plain text where it is one: not every server takes parts.
+/// Sent as plain text if possible: not every server accepts parts.
 fn user_content(content: &Value) -> Value {
     let parts = parts(content);
     if let Some(text) = plain_text(&parts) {
@@ -103,10 +103,10 @@ fn media_part(media: &Media<'_>) -> Value {
     }
 }
 
-/// Hears chunks: each adds to the one choice that was asked for.
+/// Decodes chunks. Each adds to the single choice that was requested.
 #[derive(Default)]
 pub(super) struct ChatDecoder {
-    /// The call that was spoken of last.
+    /// The call of the previous delta.
     last: Option<u16>,
 }
 
@@ -122,7 +122,7 @@ impl StreamDecoder for ChatDecoder {
             answer.usage.input_tokens = count(usage, "prompt_tokens");
             answer.usage.output_tokens = count(usage, "completion_tokens");
         }
-        // The chunk that carries the usage has no choice.
+        // The chunk with the usage has no choice.
         let Some(choice) = chunk.get("choices").and_then(|choices| choices.get(0)) else { return Ok(()) };
         if let Some(delta) = choice.get("delta").or_else(|| choice.get("message")) {
             self.decode_delta(delta, answer)?;
@@ -132,7 +132,7 @@ impl StreamDecoder for ChatDecoder {
                 "length" => FinishReason::CutOff,
                 "content_filter" => FinishReason::Filtered,
                 "error" => return Err(from_stream_error(choice)),
-                // `stop`, `tool_calls`, and what other servers call these.
+                // `stop`, `tool_calls`, and other servers' names for these.
                 _ => FinishReason::Answered,
             });
         }
@@ -142,7 +142,7 @@ impl StreamDecoder for ChatDecoder {
 
 impl ChatDecoder {
     fn decode_delta(&mut self, delta: &Value, answer: &mut AnswerBuilder) -> Result<(), ModelFailure> {
-        // Two names of the same thing, which some servers send both.
+        // Two names for the same field. Some servers send both.
         if let Some(thought) =
             nonempty_text(delta, "reasoning_content").or_else(|| nonempty_text(delta, "reasoning"))
         {
@@ -178,7 +178,7 @@ impl ChatDecoder {
         }
     }
 
-    /// By `index`. Some servers leave it out, and some give every call the same one: there another id begins another
+    /// By `index`. Some servers omit it, and some give every call the same one; then a different id starts a different
     /// call.
     fn call_index(
         &self,

@@ -1,4 +1,4 @@
-//! What a user sent: text, images and files, in the forms in which front ends write them.
+//! User content: text, images and files, in the forms that front ends send.
 
 use std::borrow::Cow;
 
@@ -12,7 +12,7 @@ pub(super) enum ContentPart<'a> {
     Media(Media<'a>),
 }
 
-/// The parts in their order. What has no known form is sent as the JSON that it is.
+/// The parts in order. A part of unknown form is sent as JSON text.
 pub(super) fn parts(content: &Value) -> Vec<ContentPart<'_>> {
     if let Some(text) = content.as_str() {
         return vec![ContentPart::Text(Cow::Borrowed(text))];
@@ -23,7 +23,7 @@ pub(super) fn parts(content: &Value) -> Vec<ContentPart<'_>> {
     }
 }
 
-/// All of it as one text, where there is nothing else in it.
+/// The whole content as one text, if it contains nothing else.
 pub(super) fn plain_text<'a>(parts: &[ContentPart<'a>]) -> Option<Cow<'a, str>> {
     if let [ContentPart::Text(text)] = parts {
         return Some(text.clone());

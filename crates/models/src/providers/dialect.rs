@@ -1,4 +1,4 @@
-//! What all dialects have in common: what is asked, and how an answer is heard.
+//! What all dialects have in common: the request, and the decoding of an answer.
 
 use engine::model::{ModelFailure, ModelRequest};
 use serde_json::{Map, Value};
@@ -8,19 +8,19 @@ use super::failure::transient;
 use super::naming::{CallIds, ToolNames};
 use super::sealed::Seals;
 
-/// One request, with everything that a dialect needs to write it down.
+/// One request, with everything that a dialect needs to encode it.
 pub(super) struct RequestContext<'a> {
     pub(super) model: &'a str,
     pub(super) request: &'a ModelRequest,
     pub(super) names: &'a ToolNames,
     pub(super) ids: CallIds,
     pub(super) seals: Seals,
-    /// Of the configuration.
+    /// From the configuration.
     pub(super) params: &'a Map<String, Value>,
 }
 
 impl RequestContext<'_> {
-    /// What the configuration and plugins set; plugins win. A dialect writes its own fields over them.
+    /// Parameters from the configuration and from plugins; plugins win. A dialect overrides them with its own fields.
     pub(super) fn params(&self) -> Map<String, Value> {
         let mut params = self.params.clone();
         for (name, value) in &self.request.params {
@@ -30,12 +30,12 @@ impl RequestContext<'_> {
     }
 }
 
-/// Hears one answer, message by message.
+/// Decodes one answer, message by message.
 pub(super) trait StreamDecoder: Send {
     fn decode(&mut self, message: &Value, answer: &mut AnswerBuilder) -> Result<(), ModelFailure>;
 }
 
-/// A field that has to be there.
+/// A required text field.
 pub(super) fn required_text<'a>(message: &'a Value, key: &str) -> Result<&'a str, ModelFailure> {
     message.get(key).and_then(Value::as_str).ok_or_else(|| corrupt(&format!("a message without {key}")))
 }
@@ -44,7 +44,7 @@ pub(super) fn corrupt(what: &str) -> ModelFailure {
     transient(format!("its stream is corrupt: {what}"))
 }
 
-/// A text that says something.
+/// A text field that is not empty.
 pub(super) fn nonempty_text<'a>(message: &'a Value, key: &str) -> Option<&'a str> {
     message.get(key).and_then(Value::as_str).filter(|text| !text.is_empty())
 }
@@ -53,7 +53,7 @@ pub(super) fn count(message: &Value, key: &str) -> u64 {
     message.get(key).and_then(Value::as_u64).unwrap_or_default()
 }
 
-/// An object out of fields, without a word for each.
+/// Builds an object from fields.
 pub(super) fn object<const N: usize>(fields: [(&str, Value); N]) -> Map<String, Value> {
     fields.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
 }

@@ -1,4 +1,4 @@
-//! One request and its answer: the waiting, and what is made of it when somebody hangs up.
+//! One request and its answer: timeouts, and what to return if the connection breaks.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -23,14 +23,14 @@ use super::failure::{from_status, from_stream_error, permanent, transient};
 use super::frames::{FrameParser, Framing};
 use super::{BadSettings, Timeouts, message};
 
-/// Of a refusal, or of something that should have been a stream.
+/// Limit for the body of a refusal, or of a response that should have been a stream.
 const REFUSAL_BYTES_MAX: usize = 64 * 1024;
-/// Of one answer, with everything around it.
+/// Limit for one answer, including protocol overhead.
 const STREAM_BYTES_MAX: usize = 64 * 1024 * 1024;
-/// An answer that is complete waits no longer for the count of its tokens.
+/// How long a complete answer waits for its token count.
 const TRAILER_MAX: Duration = Duration::from_secs(5);
 
-/// Makes a connection for each call, so that whoever drops a call closes it.
+/// Opens one connection for each call, so that dropping the call closes it.
 #[derive(Clone, Debug)]
 pub(super) struct Connector {
     client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
@@ -38,7 +38,7 @@ pub(super) struct Connector {
 }
 
 impl Connector {
-    /// Whom this machine trusts is asked only where it matters.
+    /// The system's CA certificates are loaded only if `secure`.
     pub(super) fn new(secure: bool, timeouts: Timeouts) -> Result<Self, BadSettings> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let versions = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
@@ -118,7 +118,7 @@ impl ResponseReader {
                 Ok(None) => return self.process_rest(),
                 Err(_) => Some(transient(format!("nothing was heard for {:?}", limit.1))),
             };
-            // What comes after the reason for the end is an afterword: the answer stands without it.
+            // Anything after the finish reason is optional: the answer is complete without it.
             let complete = self.answer.finish.is_some();
             match lost {
                 Some(failure) if !complete => return Err(failure),
@@ -146,7 +146,7 @@ impl ResponseReader {
         Ok(())
     }
 
-    /// A message that is cut in two is none, whatever is left of it.
+    /// A truncated last message is ignored.
     fn process_rest(mut self) -> Result<ModelAnswer, ModelFailure> {
         let frames = std::mem::replace(&mut self.frames, FrameParser::new(Framing::Events));
         if let Ok(Some(last)) = frames.rest()
@@ -175,7 +175,7 @@ async fn error_response(response: Response<Incoming>, until: Instant) -> ModelFa
     from_status(head.status.as_u16(), &head.headers, &body_prefix(body, until).await, SystemTime::now())
 }
 
-/// The type of something that cannot be a stream.
+/// The content type of a response that cannot be a stream.
 fn non_stream_type(response: &Response<Incoming>) -> Option<String> {
     let kind = response.headers().get(CONTENT_TYPE)?.to_str().ok()?;
     let kind = kind.split(';').next().unwrap_or_default().trim().to_lowercase();
@@ -191,7 +191,7 @@ async fn non_stream_failure(response: Response<Incoming>, kind: &str, until: Ins
     permanent(format!("it answered with {kind} and not with a stream; look at base_url"))
 }
 
-/// As much of a text as says what is wrong. What does not come in time is not waited for.
+/// As much of the text as needed to see what is wrong. Stops waiting at `until`.
 async fn body_prefix(mut body: Incoming, until: Instant) -> String {
     let mut bytes = Vec::new();
     while let Ok(Some(Ok(frame))) = timeout_at(until, body.frame()).await {
@@ -206,7 +206,7 @@ async fn body_prefix(mut body: Incoming, until: Instant) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// What really happened, without the layers through which it was told.
+/// The innermost cause, without the layers that wrap it.
 fn root_cause(error: &(dyn Error + 'static)) -> String {
     let mut deepest = error;
     while let Some(source) = deepest.source() {

@@ -1,4 +1,4 @@
-//! What the refusals of providers mean: whether trying again may help, when, and what to tell whoever reads it.
+//! What errors from providers mean: whether and when to retry, and the message for the operator.
 
 use std::time::SystemTime;
 
@@ -6,7 +6,7 @@ use engine::model::ModelFailure;
 use hyper::header::{HeaderMap, RETRY_AFTER};
 use serde_json::Value;
 
-/// Text of a provider that is shown; the rest says little.
+/// Maximum characters of a provider's text that are shown; the rest is rarely useful.
 const SHOWN_CHARS_MAX: usize = 400;
 
 pub(super) fn transient(message: impl Into<String>) -> ModelFailure {
@@ -17,7 +17,7 @@ pub(super) fn permanent(message: impl Into<String>) -> ModelFailure {
     ModelFailure { message: message.into(), retryable: false, retry_after_ms: None }
 }
 
-/// What an answer with another status than 200 means.
+/// The failure for a response with a status other than 200.
 pub(super) fn from_status(status: u16, headers: &HeaderMap, body: &str, now: SystemTime) -> ModelFailure {
     let parsed: Value = serde_json::from_str(body).unwrap_or_default();
     let provider_error = ProviderError::read(&parsed);
@@ -45,7 +45,7 @@ pub(super) fn from_status(status: u16, headers: &HeaderMap, body: &str, now: Sys
     ModelFailure { message, retryable, retry_after_ms }
 }
 
-/// What an error that is told inside of a stream means. One that nobody knows is taken for the provider's own trouble.
+/// The failure for an error inside a stream. An unknown error is taken for a temporary problem of the provider.
 pub(super) fn from_stream_error(error: &Value) -> ModelFailure {
     let provider_error = ProviderError::read(error);
     let what = match &provider_error.message {
@@ -70,10 +70,10 @@ pub(super) fn filtered(what: &str) -> String {
     format!("{what} (stopped by the provider's content filter)")
 }
 
-/// An error as the providers write it: `{"error": {"message", "code", "type", "status"}}`, or parts of that.
+/// An error in the providers' format: `{"error": {"message", "code", "type", "status"}}`, or parts of that.
 struct ProviderError<'a> {
     message: Option<String>,
-    /// Whatever may name the kind of error.
+    /// All fields that may name the kind of error.
     codes: Vec<&'a str>,
     status: Option<u64>,
     details: &'a [Value],
@@ -83,9 +83,9 @@ struct ProviderError<'a> {
 enum ErrorKind {
     ContextFull,
     Filtered,
-    /// The provider has trouble that passes.
+    /// The provider has a temporary problem.
     Busy,
-    /// The request is wrong, and stays so.
+    /// The request is invalid, and a retry would not help.
     InvalidRequest,
 }
 
@@ -126,7 +126,7 @@ const WRONG_CODES: [&str; 16] = [
 
 impl<'a> ProviderError<'a> {
     fn read(whole: &'a Value) -> Self {
-        // Gemini puts one error into a list where it did not begin to stream.
+        // Gemini wraps an error in a list if it has not begun to stream.
         let whole = whole.get(0).unwrap_or(whole);
         let error = whole.get("error").filter(|error| !error.is_null()).unwrap_or(whole);
         let text = |key: &str| error.get(key).and_then(Value::as_str);
@@ -139,7 +139,7 @@ impl<'a> ProviderError<'a> {
         }
     }
 
-    /// `by_words`: also by what the message says, which is a guess.
+    /// `by_words`: also use the text of the message, which is a guess.
     fn kind(&self, by_words: bool) -> Option<ErrorKind> {
         let named =
             |known: &[&str]| self.codes.iter().any(|code| known.contains(&code.to_lowercase().as_str()));
@@ -161,14 +161,14 @@ impl<'a> ProviderError<'a> {
         named(&WRONG_CODES).then_some(ErrorKind::InvalidRequest)
     }
 
-    /// Gemini says it in the details of its error: `{"retryDelay": "12.5s"}`.
+    /// Gemini puts the delay into the details of its error: `{"retryDelay": "12.5s"}`.
     fn retry_after_ms(&self) -> Option<u64> {
         let delay = self.details.iter().find_map(|detail| detail.get("retryDelay")?.as_str())?;
         milliseconds(delay.strip_suffix('s')?, 1_000.0)
     }
 }
 
-/// When to try again, as a header says it: in milliseconds, in seconds, or as a date.
+/// The retry delay from the headers: in milliseconds, in seconds, or as a date.
 fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<u64> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
     if let Some(ms) = text("retry-after-ms").and_then(|ms| milliseconds(ms, 1.0)) {
@@ -183,11 +183,11 @@ fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<u64> {
 
 fn milliseconds(number: &str, unit_ms: f64) -> Option<u64> {
     let number: f64 = number.parse().ok()?;
-    // A float becomes the nearest whole number that fits.
+    // The cast saturates if the value does not fit.
     (number.is_finite() && number >= 0.0).then_some((number * unit_ms).ceil() as u64)
 }
 
-/// In one line, and not longer than anybody would read.
+/// In one line, cut to a readable length.
 pub(super) fn shortened(text: &str) -> String {
     let line = text.split_whitespace().collect::<Vec<&str>>().join(" ");
     match line.char_indices().nth(SHOWN_CHARS_MAX) {
@@ -248,7 +248,7 @@ mod tests {
             assert!(!retryable(status, json!({})), "{status}");
         }
         assert!(!retryable(500, json!({"error": {"code": "context_length_exceeded"}})));
-        // A message is a guess, and a server in trouble may say anything.
+        // A message text is only a guess, and a failing server may send any text.
         assert!(retryable(500, json!({"error": {"message": "the context window service is down"}})));
     }
 

@@ -1,20 +1,20 @@
-//! How bytes become messages: server-sent events, or a JSON text in each line. Nothing grows without a bound.
+//! Splits bytes into messages: server-sent events, or one JSON text per line. All buffers are bounded.
 
 use std::mem;
 
-/// How an answer is cut into messages.
+/// How an answer is split into messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Framing {
-    /// Server-sent events. Their names are not looked at: what they say is said in their data too.
+    /// Server-sent events. Event names are ignored, because the data contains the type too.
     Events,
-    /// One JSON text in each line.
+    /// One JSON text per line.
     Lines,
 }
 
-/// One message, however long an answer is.
+/// Limit for one message, regardless of the length of the answer.
 const MESSAGE_BYTES_MAX: usize = 8 * 1024 * 1024;
 
-/// Why bytes are no messages.
+/// Why the bytes cannot be split into messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FrameError {
     NotText,
@@ -34,11 +34,11 @@ impl FrameError {
 pub(super) struct FrameParser {
     framing: Framing,
     bytes: Vec<u8>,
-    /// Before it everything was given out.
+    /// Everything before this offset has been returned.
     begin: usize,
-    /// Before it there is no end of a line.
+    /// There is no line end before this offset.
     scanned: usize,
-    /// Lines of the event that has not ended.
+    /// Data lines of the event that has not ended.
     data: Option<String>,
 }
 
@@ -54,7 +54,7 @@ impl FrameParser {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// The next message that is complete.
+    /// The next complete message.
     pub(super) fn next(&mut self) -> Result<Option<String>, FrameError> {
         while let Some(line) = self.line()? {
             if let Some(message) = self.take(&line) {
@@ -65,8 +65,7 @@ impl FrameParser {
         if waiting > MESSAGE_BYTES_MAX { Err(FrameError::TooLong) } else { Ok(None) }
     }
 
-    /// What stands behind the last complete message when the stream has ended: some servers leave out the last end of a
-    /// line.
+    /// The bytes after the last complete message when the stream has ended: some servers omit the final line end.
     pub(super) fn rest(mut self) -> Result<Option<String>, FrameError> {
         let line = text(self.bytes.get(self.begin..).unwrap_or_default())?;
         let last = self.take(&line);
@@ -86,7 +85,7 @@ impl FrameParser {
         Ok(Some(line))
     }
 
-    /// A message, if this line ends one.
+    /// Returns a message if this line ends one.
     fn take(&mut self, line: &str) -> Option<String> {
         let line = line.strip_suffix('\r').unwrap_or(line);
         let line = line.strip_prefix('\u{feff}').unwrap_or(line);
@@ -118,7 +117,7 @@ fn text(bytes: &[u8]) -> Result<String, FrameError> {
 mod tests {
     use super::*;
 
-    /// What is heard when the bytes arrive in pieces of this many.
+    /// The messages that are parsed when the bytes arrive in chunks of this size.
     fn parse_all(framing: Framing, bytes: &[u8], piece: usize) -> Result<Vec<String>, FrameError> {
         let mut frames = FrameParser::new(framing);
         let mut messages = Vec::new();

@@ -1,4 +1,4 @@
-//! The contents of Gemini: `POST {base_url}/models/{model}:streamGenerateContent?alt=sse`.
+//! Gemini's content API: `POST {base_url}/models/{model}:streamGenerateContent?alt=sse`.
 
 use std::collections::BTreeMap;
 
@@ -13,13 +13,13 @@ use super::message::arguments_text;
 use super::naming::arguments;
 use super::sealed::{self, Piece, ordered_parts};
 
-/// What stands where a signature of the model's thoughts would, where there is none: the provider names this for that.
+/// Replaces a missing thought signature. The provider documents this value for that purpose.
 const NO_SIGNATURE: &str = "skip_thought_signature_validator";
 
 pub(super) fn body(context: &RequestContext<'_>) -> Map<String, Value> {
     let mut body = object([("contents", json!(contents(context)))]);
     let mut params = context.params();
-    // Beside functions a schema is refused by some models; the instructions ask for it as well.
+    // Some models refuse a schema together with functions; the instructions ask for the format as well.
     if let Some(schema) = context.request.output_schema.as_ref().filter(|_| context.request.tools.is_empty())
     {
         params.insert("responseMimeType".to_owned(), json!("application/json"));
@@ -43,9 +43,9 @@ pub(super) fn body(context: &RequestContext<'_>) -> Map<String, Value> {
     body
 }
 
-/// Roles take turns: what one says in several messages is one content of several parts.
+/// Roles must alternate: consecutive messages of one role become one content with several parts.
 fn contents(context: &RequestContext<'_>) -> Vec<Value> {
-    // A result names its tool; the transcript names the call alone.
+    // A result must name its tool, but the transcript only names the call.
     let mut tools: BTreeMap<&str, &str> = BTreeMap::new();
     let mut turns: Vec<(&str, Vec<Value>)> = Vec::new();
     for message in context.request.messages.iter() {
@@ -88,7 +88,7 @@ fn encode_message(
     }
 }
 
-/// A signature belongs to the call behind it. Of calls that were asked for together only the first has one.
+/// A signature belongs to the call after it. Of calls that were requested together, only the first has one.
 fn encode_answer(
     context: &RequestContext<'_>,
     parts: Vec<sealed::AnswerPart<'_>>,
@@ -115,7 +115,7 @@ fn encode_answer(
     sent
 }
 
-/// Models before the third generation take calls without any.
+/// Models before the third generation accept calls without signatures.
 fn wants_signatures(model: &str) -> bool {
     !["gemini-1", "gemini-2", "gemma"].iter().any(|old| model.starts_with(old))
 }
@@ -134,7 +134,7 @@ fn media_part(media: &Media<'_>) -> Value {
     }
 }
 
-/// Hears chunks. There is no word for the end: the reason for it is.
+/// Decodes chunks. There is no end marker: the finish reason marks the end.
 pub(super) struct GeminiDecoder;
 
 impl StreamDecoder for GeminiDecoder {

@@ -1,4 +1,4 @@
-//! The key of a provider: used, and never shown.
+//! A provider's API key: used, and never shown.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,17 +6,17 @@ use std::sync::Arc;
 use engine::masking::masked;
 use hyper::header::HeaderValue;
 
-/// A key as the environment has it. Nothing that can be printed shows it.
+/// An API key from the environment. It never appears in printed output.
 #[derive(Clone)]
 pub struct ApiKey {
     text: Arc<str>,
 }
 
-/// What stands where a key was.
+/// Replaces a key in texts.
 const MASK: &str = "[key]";
 
 impl ApiKey {
-    /// White space around it is no part of it. None where nothing is left, or something that no header can carry.
+    /// Surrounding white space is removed. None if nothing is left, or if a header could not contain it.
     #[must_use]
     pub fn new(text: &str) -> Option<Self> {
         let text = text.trim();
@@ -24,14 +24,15 @@ impl ApiKey {
         usable.then(|| Self { text: Arc::from(text) })
     }
 
-    /// None is impossible for what [`ApiKey::new`] lets through.
+    /// Never None for a key that [`ApiKey::new`] accepted.
     pub(super) fn header(&self, before: &str) -> Option<HeaderValue> {
         let mut value = HeaderValue::from_str(&format!("{before}{}", self.text)).ok()?;
         value.set_sensitive(true);
         Some(value)
     }
 
-    /// The text without the key, and without words that begin as the key does: providers echo keys, whole or in part.
+    /// The text with the key masked, and with words that begin like the key masked: providers echo keys, whole or in
+    /// part.
     pub(super) fn masked(&self, text: &str) -> String {
         masked(text, &self.text, MASK)
     }

@@ -9,13 +9,13 @@ use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visi
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-/// With what a provider has around the arguments of a call.
+/// Includes the levels that a provider puts around the arguments of a call.
 const MESSAGE: Bounds = Bounds { depth_max: VALUE_DEPTH_MAX + 16, nodes_max: VALUE_NODES_MAX };
 /// The names under which providers send the arguments of a call as an object.
 const ARGUMENTS: [&str; 3] = ["args", "arguments", "input"];
 
-/// Arguments that no value can be made of become the text that they were written in: what the model wrote is bad
-/// arguments, and not the end of the answer.
+/// Arguments that cannot become a value are kept as the original text: the model wrote bad arguments, which must not
+/// end the answer.
 pub(super) fn read(text: &str) -> Result<Value, String> {
     let fault = match json_text::parse(text, &MESSAGE) {
         Ok(value) => return Ok(value),
@@ -29,7 +29,7 @@ pub(super) fn read(text: &str) -> Result<Value, String> {
         | FaultKind::ReservedKey(_)
         | FaultKind::LoneSurrogate
         | FaultKind::NumberOutOfRange => {
-            // The walk stopped at the fault, so nothing after it is counted or known to be JSON yet.
+            // The check stopped at the fault, so what comes after it has not been counted or checked for valid JSON.
             let nodes_left = Cell::new(MESSAGE.nodes_max);
             let mut json = serde_json::Deserializer::from_str(text);
             let part = ValueSeed { nodes_left: &nodes_left }.deserialize(&mut json);
@@ -39,7 +39,7 @@ pub(super) fn read(text: &str) -> Result<Value, String> {
     }
 }
 
-/// Of the arguments of a call that came as one value, where they are usable or were bad.
+/// The text of call arguments that arrived as one value: an object, or the original text of bad arguments.
 pub(super) fn arguments_text(arguments: &Value) -> Option<String> {
     match arguments {
         Value::Object(_) => Some(arguments.to_string()),
@@ -48,7 +48,7 @@ pub(super) fn arguments_text(arguments: &Value) -> Option<String> {
     }
 }
 
-/// Builds a value and counts what it is made of.
+/// Builds a value and counts its nodes.
 #[derive(Clone, Copy)]
 struct ValueSeed<'n> {
     nodes_left: &'n Cell<usize>,
@@ -61,7 +61,7 @@ impl ValueSeed<'_> {
         Ok(())
     }
 
-    /// The arguments of a call: their value, or their text where no value can be made of them.
+    /// The arguments of a call: their value, or their text if no value can be built from them.
     fn arguments<E: Error>(self, raw: &str) -> Result<Value, E> {
         let bounds = Bounds { nodes_max: self.nodes_left.get(), ..Bounds::VALUE };
         match json_text::walk(raw.as_bytes(), &bounds) {

@@ -1,4 +1,4 @@
-//! Models behind an address: OpenAI, whoever speaks like OpenAI, Anthropic, Gemini and Ollama.
+//! Models reached over HTTP: OpenAI, OpenAI-compatible servers, Anthropic, Gemini and Ollama.
 //!
 //! ```
 //! use models::providers::{ApiKey, Provider, ProviderSettings, RemoteModel};
@@ -10,27 +10,27 @@
 //! # Ok::<(), models::providers::BadSettings>(())
 //! ```
 //!
-//! Every answer is streamed: text, reasoning and the arguments of calls are told as they arrive. Dropping the answer
-//! closes the connection, and each call has one of its own. What can go wrong has one of two outcomes:
+//! Every answer is streamed: text, reasoning and the arguments of calls are sent as deltas when they arrive. Each call
+//! has its own connection, and dropping the answer closes it. Failures are either retryable or permanent:
 //!
 //! | what happens | outcome |
 //! |---|---|
-//! | refused, no connection in time, the name unknown, TLS fails | may be tried again |
-//! | 429, 500 and above; the wait that `Retry-After` asks for is passed on | may be tried again |
-//! | any other status, a redirect included | for good |
-//! | no first byte in time, nothing for too long between two pieces | may be tried again |
-//! | the stream ends or breaks before a reason for the end was given | may be tried again |
-//! | the stream breaks after the reason for the end | an answer |
-//! | no JSON, no UTF-8, a message of another shape | may be tried again |
-//! | an error inside of the stream | by its code; one that nobody knows may be tried again |
-//! | no stream at all, a web page for example | for good |
-//! | the conversation does not fit into the context | for good |
-//! | a content filter stopped it | for good |
-//! | the text was cut off at its limit of tokens | an answer, as far as it goes |
-//! | the same within a call, or before the first word | for good |
-//! | longer than 4 MiB, or more than 64 MiB on the wire | for good |
+//! | refused, connect timeout, unknown host name, TLS failure | retryable |
+//! | 429, 500 and above; the delay in `Retry-After` is passed on | retryable |
+//! | any other status, including redirects | permanent |
+//! | no first byte in time, or too long a pause between two chunks | retryable |
+//! | the stream ends or breaks before a finish reason was sent | retryable |
+//! | the stream breaks after the finish reason | an answer |
+//! | invalid JSON, invalid UTF-8, a message of unexpected shape | retryable |
+//! | an error inside the stream | depends on its code; an unknown code is retryable |
+//! | not a stream at all, for example a web page | permanent |
+//! | the conversation does not fit into the context | permanent |
+//! | a content filter stopped it | permanent |
+//! | the text was cut off at its token limit | an answer, with the text so far |
+//! | cut off within a call, or before the first word | permanent |
+//! | longer than 4 MiB, or more than 64 MiB on the wire | permanent |
 //!
-//! A key is masked in every message, also where a provider echoes it.
+//! A key is masked in every message, even if a provider echoes it.
 
 mod answer_builder;
 mod anthropic;
@@ -69,12 +69,12 @@ pub use key::ApiKey;
 use naming::{CallIds, ToolNames};
 use sealed::Seals;
 
-/// Whose protocol is spoken.
+/// Which provider's protocol is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Provider {
-    /// The responses of OpenAI.
+    /// OpenAI's Responses API.
     OpenAi,
-    /// The chat completions of OpenAI, as many servers speak them.
+    /// OpenAI's Chat Completions API, which many servers implement.
     OpenAiCompatible,
     Anthropic,
     Gemini,
@@ -93,7 +93,7 @@ impl Provider {
         }
     }
 
-    /// None where there are as many as servers.
+    /// The provider's default address. None if every server has its own.
     #[must_use]
     pub const fn base_url(self) -> Option<&'static str> {
         match self {
@@ -105,7 +105,7 @@ impl Provider {
         }
     }
 
-    /// Where requests go. The version of the protocol may be left out where it is the only one.
+    /// The address for requests. The protocol version may be omitted from the base URL if there is only one.
     fn address(self, base: &str, model: &str) -> String {
         let base = base.trim_end_matches('/');
         let bare = base.split_once("://").is_some_and(|(_, rest)| !rest.contains('/'));
@@ -147,7 +147,7 @@ impl Provider {
         }
     }
 
-    /// Which ids of calls are taken back as they are.
+    /// Which call ids the provider accepts unchanged.
     fn id_fits(self) -> fn(&str) -> bool {
         match self {
             Self::OpenAi => |id| id.len() <= 64,
@@ -167,13 +167,13 @@ impl Provider {
     }
 }
 
-/// How long a provider may take.
+/// Timeouts for a provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts {
     pub connect: Duration,
-    /// From sending the request to the first byte of what is said. A model that has to be loaded first takes its time.
+    /// From sending the request to the first byte of the response body. A model that must be loaded first takes longer.
     pub first_byte: Duration,
-    /// Between two pieces of an answer. A model that thinks may be silent for minutes.
+    /// Between two chunks of an answer. A model that reasons may be silent for minutes.
     pub idle: Duration,
 }
 
@@ -191,13 +191,13 @@ impl Default for Timeouts {
 #[derive(Clone, Debug)]
 pub struct ProviderSettings {
     pub provider: Provider,
-    /// As the provider calls it.
+    /// The provider's name for the model.
     pub model: String,
-    /// None: the provider's own.
+    /// None: the provider's default.
     pub base_url: Option<String>,
     pub key: Option<ApiKey>,
     pub timeouts: Timeouts,
-    /// Sent with every request, in the provider's own words, such as `temperature`. What a plugin sets wins.
+    /// Sent with every request, under the provider's own names, such as `temperature`. Plugins override these.
     pub params: Map<String, Value>,
 }
 
@@ -239,14 +239,14 @@ impl ProviderSettings {
     }
 }
 
-/// Why a model cannot be spoken to, ever.
+/// Why a model can never be called with these settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BadSettings {
-    /// This provider has no address of its own.
+    /// This provider has no default address.
     NoBaseUrl,
-    /// What was written is no address, or the name of the model has no place in one.
+    /// The text is not an address, or the model's name cannot be part of one.
     BadAddress,
-    /// This machine trusts nobody, so no `https` address can be spoken to.
+    /// This machine has no trusted CA certificates, so no `https` address can be used.
     NoTrustedRoots,
 }
 
@@ -264,7 +264,7 @@ impl fmt::Display for BadSettings {
 
 impl Error for BadSettings {}
 
-/// A model that is asked over HTTP.
+/// A model that is called over HTTP.
 #[derive(Debug)]
 pub struct RemoteModel {
     settings: ProviderSettings,
@@ -273,7 +273,7 @@ pub struct RemoteModel {
 }
 
 impl RemoteModel {
-    /// Nothing is asked yet: a provider that is away at this moment may be back when a run needs it.
+    /// Sends nothing yet: a provider that is unavailable now may be available when a run needs it.
     pub fn new(settings: ProviderSettings) -> Result<Self, BadSettings> {
         let provider = settings.provider;
         let base = settings.base_url.as_deref().or(provider.base_url()).ok_or(BadSettings::NoBaseUrl)?;
@@ -317,14 +317,14 @@ impl RemoteModel {
         request.body(Full::from(body)).ok()
     }
 
-    /// Who has to be asked for what was sealed to be of use. Another model, or another server, could not read it.
+    /// Identifies the model that can read its sealed content. Another model, or another server, could not.
     fn identity(&self) -> String {
         let (host, port) = (self.address.host().unwrap_or_default(), self.address.port_u16());
         let port = port.map(|port| format!(":{port}")).unwrap_or_default();
         format!("{} {} at {host}{port}", self.settings.provider.as_str(), self.settings.model)
     }
 
-    /// Whoever was told to think has to be told later which answers were its own.
+    /// A model with thinking enabled must later be able to recognise its own answers.
     fn marks_own_answers(&self, request: &ModelRequest) -> bool {
         let set = |name: &str| {
             self.settings.params.contains_key(name) || request.params.iter().any(|(known, _)| known == name)
@@ -332,7 +332,7 @@ impl RemoteModel {
         self.settings.provider == Provider::Anthropic && set(anthropic::THINKING)
     }
 
-    /// Says who failed, and hides what nobody may read.
+    /// Adds the provider and the model to the message, and masks the key.
     fn describe_failure(&self, failure: ModelFailure) -> ModelFailure {
         let message =
             format!("{} {}: {}", self.settings.provider.as_str(), self.settings.model, failure.message);

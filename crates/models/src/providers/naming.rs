@@ -1,4 +1,4 @@
-//! Names of tools and ids of calls as a provider takes them, and back.
+//! Maps tool names and call ids to forms that a provider accepts, and back.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use machine::json_text::{self, Bounds};
 use machine::tool::Arguments;
 use serde_json::{Map, Value};
 
-/// All providers take letters, digits, `_` and `-`, and 64 of them. Ours may have a dot in it, or be longer.
+/// All providers accept up to 64 letters, digits, `_` and `-`. Our names may contain a dot, or be longer.
 #[derive(Debug, Default)]
 pub(super) struct ToolNames {
     sent: BTreeMap<String, String>,
@@ -17,7 +17,7 @@ pub(super) struct ToolNames {
 const NAME_BYTES_MAX: usize = 64;
 
 impl ToolNames {
-    /// Of everything that a request names. The same request gives the same names.
+    /// For every name in a request. The same request always gives the same names.
     pub(super) fn for_request(request: &ModelRequest) -> Self {
         let mut names = Self::default();
         for tool in &request.tools {
@@ -50,13 +50,13 @@ impl ToolNames {
         self.sent.get(own).map_or(own, String::as_str)
     }
 
-    /// A name that was never sent is the model's own invention, and is told as it is.
+    /// A name that was never sent was invented by the model, and is returned unchanged.
     pub(super) fn original<'a>(&'a self, sent: &'a str) -> &'a str {
         self.own.get(sent).map_or(sent, String::as_str)
     }
 }
 
-/// Ids of calls that a provider would refuse get others, the same in the call and in its result.
+/// Replaces call ids that a provider would refuse, consistently in the call and in its result.
 #[derive(Debug, Default)]
 pub(super) struct CallIds {
     sent: BTreeMap<String, String>,
@@ -95,8 +95,8 @@ fn calls(messages: &Messages) -> impl Iterator<Item = &AssistantCall> {
     })
 }
 
-/// The model's own arguments as an object, which is all that providers take back. What it garbled is kept as text: the
-/// result of the call says what was wrong with it.
+/// The model's own arguments as an object, the only form that providers accept. Malformed arguments are kept as text;
+/// the result of the call says what was wrong with them.
 pub(super) fn arguments(call: &AssistantCall) -> Value {
     let garbled = |raw: String| Value::Object(Map::from_iter([("unparsed".to_owned(), Value::String(raw))]));
     match &call.arguments {

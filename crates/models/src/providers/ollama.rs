@@ -1,4 +1,4 @@
-//! The chat of Ollama: `POST {base_url}/api/chat`, a JSON text in each line.
+//! Ollama's chat API: `POST {base_url}/api/chat`, one JSON text per line.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use super::failure::from_stream_error;
 use super::message::arguments_text;
 use super::naming::arguments;
 
-/// What stands beside the options of a model and not among them.
+/// Parameters that are top-level fields and not model options.
 const OUTER_PARAMS: [&str; 3] = ["format", "keep_alive", "think"];
 
 pub(super) fn body(context: &RequestContext<'_>) -> Map<String, Value> {
@@ -30,7 +30,7 @@ pub(super) fn body(context: &RequestContext<'_>) -> Map<String, Value> {
         }
         messages.push(encode_message(context, &tools, message));
     }
-    // Beside tools it would keep the model from asking for one; the instructions ask for it as well.
+    // Together with tools it would keep the model from calling one; the instructions ask for the format as well.
     if let Some(schema) = context.request.output_schema.as_ref().filter(|_| context.request.tools.is_empty())
     {
         body.insert("format".to_owned(), json!(**schema));
@@ -75,7 +75,7 @@ fn encode_message(
     }
 }
 
-/// Images stand beside the text, and nothing else does.
+/// Images are sent in a field beside the text; nothing else is.
 fn user(content: &Value) -> Value {
     let (mut texts, mut images) = (Vec::new(), Vec::new());
     for part in parts(content) {
@@ -94,7 +94,7 @@ fn user(content: &Value) -> Value {
     message
 }
 
-/// Hears lines, the last of which says that it is.
+/// Decodes lines. The last one is marked as such.
 pub(super) struct OllamaDecoder;
 
 impl StreamDecoder for OllamaDecoder {

@@ -1,4 +1,4 @@
-//! The responses of OpenAI: `POST {base_url}/responses`. Nothing is kept there: the conversation is ours.
+//! OpenAI's Responses API: `POST {base_url}/responses`. Nothing is stored there: the conversation stays with us.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -34,16 +34,16 @@ pub(super) fn body(context: &RequestContext<'_>) -> Map<String, Value> {
         body.insert("instructions".to_owned(), json!(*context.request.instructions));
     }
     if let Some(schema) = &context.request.output_schema {
-        // Strict schemas are a subset of what ours may say; whether the answer fits is judged by us.
+        // Strict schemas support only a subset of ours. We check ourselves whether the answer fits.
         let format = json!({"type": "json_schema", "name": "output", "schema": **schema, "strict": false});
-        // Beside what else was set for the text.
+        // Keeps other settings for `text`.
         if let Value::Object(text) = body.entry("text").or_insert_with(|| json!({})) {
             text.insert("format".to_owned(), format);
         }
     }
     if !context.request.tools.is_empty() {
         let tool = |tool: &engine::tool::ToolDefinition| {
-            // Strict schemas are a subset of what our tools may say.
+            // Strict schemas support only a subset of what our tools may use.
             json!({"type": "function", "name": context.names.to_provider(tool.name.as_str()), "strict": false,
                 "description": tool.description, "parameters": *tool.parameters})
         };
@@ -55,10 +55,10 @@ pub(super) fn body(context: &RequestContext<'_>) -> Map<String, Value> {
     body
 }
 
-/// Reasoning that can be given back where nothing is kept.
+/// Reasoning that can be sent back although the provider stores nothing.
 const ENCRYPTED: &str = "reasoning.encrypted_content";
 
-/// Models that do not reason refuse to be asked for it.
+/// Models that do not reason refuse a request for it.
 fn is_reasoning_model(context: &RequestContext<'_>, params: &Map<String, Value>) -> bool {
     let known = ["o1", "o3", "o4", "gpt-5"].iter().any(|name| context.model.starts_with(name));
     params.get("reasoning").is_some_and(Value::is_object)
@@ -78,7 +78,7 @@ fn encode_message(context: &RequestContext<'_>, message: &ModelMessage) -> Vec<V
         }
         ModelMessage::Assistant { id, text, calls, .. } => {
             let mut parts = ordered_parts(context.seals.pieces(id), text, calls);
-            // Reasoning that nothing follows is refused.
+            // Reasoning with nothing after it is refused.
             while matches!(parts.last(), Some(sealed::AnswerPart::Sealed(_))) {
                 parts.pop();
             }
@@ -124,14 +124,14 @@ fn media_part(media: &Media<'_>) -> Value {
     }
 }
 
-/// Hears events. What the last one carries as a whole wins over the pieces before it.
+/// Decodes events. The complete values in the last event override earlier deltas.
 #[derive(Default)]
 pub(super) struct ResponsesDecoder {
-    /// The calls by their place among everything that is put out.
+    /// The calls by their output index.
     calls: BTreeMap<u64, u16>,
-    /// The same of reasoning that is kept already.
+    /// Output indices of reasoning that is already stored.
     sealed: BTreeSet<u64>,
-    /// Summaries come in parts.
+    /// Summaries are sent in parts.
     summary_part: Option<(u64, u64)>,
 }
 
@@ -170,7 +170,7 @@ impl StreamDecoder for ResponsesDecoder {
             }
             "response.failed" => Err(from_stream_error(event.get("response").unwrap_or(event))),
             "error" => Err(from_stream_error(event)),
-            // Parts that begin and end, tools of the provider that nobody switched on, and what is yet to be invented.
+            // Starts and ends of parts, provider tools that are not enabled, and event types of the future.
             _ => Ok(()),
         }
     }
@@ -197,7 +197,7 @@ impl ResponsesDecoder {
         }
     }
 
-    /// Without what it is encrypted in it could not be given back.
+    /// Reasoning without its encrypted content could not be sent back.
     fn decode_reasoning(
         &mut self,
         index: u64,
@@ -230,7 +230,7 @@ impl ResponsesDecoder {
         let mut whole = String::new();
         for (item, index) in response.get("output").and_then(Value::as_array).into_iter().flatten().zip(0..) {
             self.decode_item(index, item, true, answer)?;
-            // What it thought has content too.
+            // Reasoning items have content too, so only messages are read.
             let content = Some(item).filter(|item| nonempty_text(item, "type") == Some("message"));
             let content = content.and_then(|item| item.get("content")?.as_array());
             for part in content.into_iter().flatten() {

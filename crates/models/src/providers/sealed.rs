@@ -1,4 +1,4 @@
-//! What a provider seals and wants back: signed or encrypted reasoning, at its place between the words and the calls.
+//! Signed or encrypted reasoning that a provider wants back, at its position between text and calls.
 
 use std::collections::BTreeMap;
 
@@ -7,29 +7,29 @@ use machine::id::MessageId;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// An answer in the order in which it was given. Words and calls stand in the message already.
+/// An answer in its original order. Text and calls are already in the message.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Piece {
-    /// In the words of its provider.
+    /// In the provider's own format.
     Sealed(Value),
-    /// So many bytes of the text.
+    /// Number of bytes of the text.
     Text(usize),
-    /// By its place among the calls.
+    /// The call's index among the calls.
     Call(u16),
 }
 
-/// What is given back with the answers of one turn.
+/// Sealed content that is sent back with the answers of one turn.
 #[derive(Debug)]
 pub(super) struct Seals {
-    /// By their messages.
+    /// Keyed by message.
     pieces: BTreeMap<MessageId, Vec<Piece>>,
-    /// Every answer of the turn is of this provider.
+    /// Every answer of the turn is from this provider.
     pub(super) cover_all: bool,
 }
 
 impl Seals {
-    /// As far as this provider has made them: nobody else can read them, and a turn that is over needs none.
+    /// Only those that this provider made: it cannot read others, and a finished turn needs none.
     pub(super) fn for_open_turn(messages: &Messages, by: &str) -> Self {
         let mut seals = Self { pieces: BTreeMap::new(), cover_all: true };
         for (id, sealed) in open_turn(messages) {
@@ -47,8 +47,8 @@ impl Seals {
     }
 }
 
-/// The answers with calls of the turn that goes on. It began with what a user said, and its last answer asks for calls; what
-/// is said after them does not end it, because results and words reach a provider as one message.
+/// The answers with calls of the current turn. The turn began with a user message, and its last answer asks for calls.
+/// Messages after those calls do not end it, because results and text reach a provider as one message.
 fn open_turn(messages: &Messages) -> Vec<(&MessageId, Option<&Sealed>)> {
     let mut answers = Vec::new();
     for message in messages.iter().rev() {
@@ -68,7 +68,7 @@ fn open_turn(messages: &Messages) -> Vec<(&MessageId, Option<&Sealed>)> {
     answers
 }
 
-/// A part of an answer that goes back to whoever gave it.
+/// A part of an answer that is sent back to the provider that gave it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum AnswerPart<'a> {
     Sealed(&'a Value),
@@ -76,7 +76,7 @@ pub(super) enum AnswerPart<'a> {
     Call(&'a AssistantCall),
 }
 
-/// The answer in its order. Where that is not known, or is the order of something else, what is sealed comes first.
+/// The answer in its original order. If the order is unknown or does not match, sealed content comes first.
 pub(super) fn ordered_parts<'a>(
     pieces: &'a [Piece],
     text: &'a str,

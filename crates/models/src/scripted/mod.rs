@@ -1,7 +1,7 @@
-//! A model that says what a script tells it to: for demos, for tests, and for whoever tries an agent without a key.
+//! A model that follows a script: for demos, for tests, and for trying an agent without an API key.
 //!
-//! A script is a JSON file of rules. The first rule whose `when`, a regular expression, matches what the user said last
-//! serves the run; its k-th reply answers the run's k-th model call, and its last reply repeats.
+//! A script is a JSON file of rules. A run uses the first rule whose `when`, a regular expression, matches the last
+//! user message. The rule's k-th reply answers the run's k-th model call, and its last reply repeats.
 //!
 //! ```
 //! use models::scripted::{Script, ScriptedModel};
@@ -22,15 +22,15 @@
 //!
 //! | key of a reply | meaning |
 //! |---|---|
-//! | `text` | what the model says |
-//! | `reasoning` | what it thinks before |
-//! | `tool_calls` | `[{id?, name, arguments?}]`; `arguments_text` in place of `arguments` is sent as it is, JSON or not |
-//! | `usage` | `{input_tokens?, output_tokens?}`; 0 where it is absent |
+//! | `text` | the model's text |
+//! | `reasoning` | the model's reasoning before the text |
+//! | `tool_calls` | `[{id?, name, arguments?}]`; `arguments_text`, if given instead, is sent verbatim, JSON or not |
+//! | `usage` | `{input_tokens?, output_tokens?}`; 0 if absent |
 //! | `delta_chars` | characters of one delta; without it each part is one delta |
-//! | `delay_ms` | the time before each delta, or before the answer where there is none |
-//! | `error` | `{status, message, retry_after_ms?}` in place of all of these but `delay_ms`; 429 and from 500 on may be tried again |
+//! | `delay_ms` | the delay before each delta, or before the answer if there is none |
+//! | `error` | `{status, message, retry_after_ms?}`, combined only with `delay_ms`; 429 and 500 and up are retryable |
 //!
-//! In Rust the replies can be written down directly:
+//! In Rust the replies can be given directly:
 //!
 //! ```
 //! use models::scripted::{Reply, ScriptedModel};
@@ -59,7 +59,7 @@ use serde_json::Value;
 pub use parse::ScriptError;
 pub use reply::Reply;
 
-/// Rules, the first of which that matches serves a run.
+/// Rules. A run uses the first one that matches.
 #[derive(Clone, Debug)]
 pub struct Script {
     rules: Vec<Rule>,
@@ -78,12 +78,12 @@ enum When {
 }
 
 impl Script {
-    /// Reads a script. An error names the place of the mistake and what to write there.
+    /// Parses a script. An error names the location of the mistake and what to write there.
     pub fn from_json(text: &str) -> Result<Self, ScriptError> {
         parse::script(text)
     }
 
-    /// What answers the call with this number, counted from 1, of a run whose user said this.
+    /// The reply to model call number `ordinal`, starting at 1, of a run with this user message.
     fn reply(&self, said: &str, ordinal: u32) -> Result<&Reply, ModelFailure> {
         let serves = |rule: &&Rule| match &rule.when {
             When::Always => true,
@@ -112,7 +112,7 @@ impl ScriptedModel {
         Self { script }
     }
 
-    /// Gives these replies to every run, whatever the user said.
+    /// Gives these replies to every run, regardless of the user message.
     #[must_use]
     pub fn replying(replies: impl IntoIterator<Item = Reply>) -> Self {
         let rule = Rule { when: When::Always, replies: replies.into_iter().collect() };
@@ -149,7 +149,7 @@ impl Model for ScriptedModel {
     }
 }
 
-/// A timer rounds up to its tick, so a delay of nothing must not become a timer.
+/// A timer rounds up to its tick, so a zero delay must not start one.
 async fn pause(delay: Duration) {
     if !delay.is_zero() {
         tokio::time::sleep(delay).await;
@@ -160,7 +160,7 @@ fn permanent(message: &str) -> ModelFailure {
     ModelFailure { message: message.to_owned(), retryable: false, retry_after_ms: None }
 }
 
-/// The texts of all parts of a message that is more than a text. Without any text it is empty, which `.*` matches.
+/// The concatenated texts of a message with several parts. Empty if there is no text, which `.*` matches.
 fn last_user_text(request: &ModelRequest) -> String {
     if let Some(text) = request.last_user_text() {
         return text.to_owned();

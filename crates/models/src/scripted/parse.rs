@@ -1,4 +1,4 @@
-//! How a script is read, so that every mistake in it has a place and a next step.
+//! Parses scripts, so that every error names its location and how to fix it.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -14,12 +14,12 @@ use serde_json::value::RawValue;
 
 use super::{Reply, Rule, Script, When};
 
-/// Why a text is not a script.
+/// Why a text is not a valid script.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScriptError {
-    /// As a path, `rules[0].replies[2].text`; empty for the whole.
+    /// A path such as `rules[0].replies[2].text`; empty for the whole script.
     pub path: String,
-    /// What is wrong there and what to do.
+    /// What is wrong there and how to fix it.
     pub what: String,
 }
 
@@ -28,7 +28,7 @@ impl ScriptError {
         Self { path: path.to_owned(), what: what.to_string() }
     }
 
-    /// Lines are counted within the part that was read, so they would mislead; the place says it better.
+    /// Line numbers are relative to the parsed fragment and would mislead, so the path is reported instead.
     fn from_serde(path: &str, error: &serde_json::Error) -> Self {
         let text = error.to_string();
         Self::at(path, text.rsplit_once(" at line ").map_or(text.as_str(), |(what, _)| what))
@@ -140,7 +140,7 @@ fn call(part: &RawValue, path: String) -> Result<ModelCall, ScriptError> {
                 "`arguments_text` stands beside `arguments`, but a call has one or the other; keep one";
             return Err(ScriptError::at(&fields.path, what));
         }
-        // What no model may say is bad arguments when it is said: the text keeps, for example, a key that appears twice.
+        // Arguments that would be invalid from a real model stay as text, for example with a duplicate key.
         (Some((_, part)), None) => match json_text::parse(part.get(), &Bounds::VALUE) {
             Ok(value) => value.to_string(),
             Err(_) => part.get().to_owned(),
@@ -151,7 +151,7 @@ fn call(part: &RawValue, path: String) -> Result<ModelCall, ScriptError> {
     Ok(ModelCall { id: id.unwrap_or_default(), tool, arguments })
 }
 
-/// An object with its place. Each key is known and stands once; whoever reads one takes it out.
+/// An object with its path. Each key is known and occurs once; reading a key removes it.
 struct Fields<'a> {
     path: String,
     parts: BTreeMap<String, &'a RawValue>,
@@ -202,13 +202,13 @@ impl<'a> Fields<'a> {
         }))
     }
 
-    /// Of those that nobody has taken.
+    /// The first key that has not been read.
     fn first_key(&self) -> Option<&str> {
         self.parts.keys().next().map(String::as_str)
     }
 }
 
-/// The keys and values of an object as they are written, repeated keys included: a map would drop those.
+/// The keys and values of an object as written, including repeated keys, which a map would drop.
 struct Entries<'a>(Vec<(String, &'a RawValue)>);
 
 impl<'de> Deserialize<'de> for Entries<'de> {

@@ -1,4 +1,4 @@
-//! One reply of a script: what is said, in which pieces, and what it comes to.
+//! One reply of a script: its content, its deltas and its result.
 
 use std::num::NonZeroUsize;
 use std::time::Duration;
@@ -35,7 +35,7 @@ impl Reply {
         Self::answer(ModelAnswer::default().calling(id, tool, &arguments), None)
     }
 
-    /// Fails as a provider does that answers with this HTTP status.
+    /// Fails like a provider that responds with this HTTP status.
     #[must_use]
     pub fn error(status: u16, message: &str) -> Self {
         let failure = ModelFailure {
@@ -47,7 +47,7 @@ impl Reply {
     }
 
     /// # Panics
-    /// On an error: who fails says nothing.
+    /// If the reply is an error: an error has no content.
     #[must_use]
     pub fn and_call(self, id: &str, tool: &str, arguments: Value) -> Self {
         self.change_answer("and_call", |answer| {
@@ -62,7 +62,7 @@ impl Reply {
     /// A call whose arguments are sent as they are, JSON or not.
     ///
     /// # Panics
-    /// On an error: who fails says nothing.
+    /// If the reply is an error: an error has no content.
     #[must_use]
     pub fn and_call_raw(self, id: &str, tool: &str, arguments: &str) -> Self {
         self.change_answer("and_call_raw", |answer| {
@@ -75,14 +75,14 @@ impl Reply {
     }
 
     /// # Panics
-    /// On an error: who fails says nothing.
+    /// If the reply is an error: an error has no content.
     #[must_use]
     pub fn reasoning(self, text: &str) -> Self {
         self.change_answer("reasoning", |answer| answer.reasoning = Some(text.to_owned()))
     }
 
     /// # Panics
-    /// On an error: who fails says nothing.
+    /// If the reply is an error: an error has no content.
     #[must_use]
     pub fn usage(self, input_tokens: u64, output_tokens: u64) -> Self {
         self.change_answer("usage", |answer| {
@@ -91,10 +91,10 @@ impl Reply {
         })
     }
 
-    /// The most characters that one delta has. Without it each part is one delta.
+    /// Maximum characters of one delta. Without it each part is one delta.
     ///
     /// # Panics
-    /// On an error: who fails says nothing.
+    /// If the reply is an error: an error has no content.
     #[must_use]
     pub fn delta_chars(mut self, count: NonZeroUsize) -> Self {
         match &mut self.body {
@@ -106,17 +106,17 @@ impl Reply {
         self
     }
 
-    /// Before each delta, or before the reply where it has none.
+    /// Delay before each delta, or before the reply if it has none.
     #[must_use]
     pub const fn after(mut self, delay: Duration) -> Self {
         self.delay = delay;
         self
     }
 
-    /// What the provider says about when to try again.
+    /// The retry delay that the provider asks for.
     ///
     /// # Panics
-    /// On an answer: nobody tries it again.
+    /// If the reply is an answer: an answer is not retried.
     #[must_use]
     pub fn retry_after_ms(mut self, wait_ms: u64) -> Self {
         match &mut self.body {
@@ -145,7 +145,7 @@ impl Reply {
         }
     }
 
-    /// The deltas, in the order in which they are said.
+    /// The deltas, in the order in which they are sent.
     pub(super) fn deltas(&self) -> Vec<(Part, &str)> {
         let ReplyBody::Answer { answer, delta_chars } = &self.body else { return Vec::new() };
         let thought = answer.reasoning.iter().map(|reasoning| (Part::Reasoning, reasoning.as_str()));
@@ -161,7 +161,7 @@ impl Reply {
     }
 }
 
-/// Pieces of this many characters, the last one perhaps shorter.
+/// Chunks of this many characters; the last one may be shorter.
 fn chunks(text: &str, chars_max: Option<NonZeroUsize>) -> impl Iterator<Item = &str> {
     let mut rest = text;
     std::iter::from_fn(move || {

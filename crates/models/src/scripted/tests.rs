@@ -1,4 +1,4 @@
-//! Stories of the scripted model: who is served, in which pieces, when, and what a bad script is told.
+//! Tests of the scripted model: which rule answers, in which deltas, when, and the errors for a bad script.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;

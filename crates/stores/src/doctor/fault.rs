@@ -1,4 +1,4 @@
-//! What ends the reading of one thing: the database cannot, or what is there cannot be.
+//! Ends the examination of one item: it cannot be read, or it is inconsistent.
 
 use super::finding::FindingCode;
 

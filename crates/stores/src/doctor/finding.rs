@@ -1,21 +1,21 @@
-//! What a doctor finds: a code, a place, what is wrong there, and what to do about it.
+//! A doctor's finding: a code, a place, what is wrong there, and what to do about it.
 
 use std::collections::BTreeMap;
 
-/// So many of one code are kept; the others are counted.
+/// Findings kept of each code; further ones are only counted.
 const KEPT_COUNT_MAX: usize = 20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FindingCode {
-    /// The database itself says that it does not find what it wrote.
+    /// The database itself reports that it cannot read back what it wrote.
     FileDamaged,
-    /// A row is there that its table would refuse.
+    /// A row exists that violates a constraint of its table.
     ConstraintBroken,
-    /// A value is there and means nothing.
+    /// A stored value cannot be decoded.
     Unreadable,
     /// A row belongs to something that does not exist.
     Orphan,
-    /// Events are missing, stand twice, or contradict the ones before them.
+    /// Events are missing, duplicated, or contradict earlier ones.
     LogBroken,
     /// The stored state of a run is not the fold of its log.
     ControlDiffers,
@@ -26,7 +26,7 @@ pub enum FindingCode {
     CallDiffers,
     DecisionDiffers,
     InboxDiffers,
-    /// The head, the holder, the grants or the plugin state of a thread.
+    /// The head, the holder, the grants or the plugin state of a thread differ from its logs.
     ThreadDiffers,
     /// A run waits for a child that will never answer.
     ChildLost,
@@ -56,7 +56,7 @@ impl FindingCode {
         }
     }
 
-    /// What whoever reads the finding does next.
+    /// What the operator should do next.
     #[must_use]
     pub const fn next_step(self) -> &'static str {
         match self {
@@ -110,7 +110,7 @@ impl Finding {
     }
 }
 
-/// The first ones of each code, and how many there are of all.
+/// The first findings of each code, and the total number of each.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Findings {
     kept: Vec<Finding>,
@@ -137,7 +137,7 @@ impl Findings {
         &self.kept
     }
 
-    /// How many there are of each code, the kept ones included.
+    /// The number of findings of each code, the kept ones included.
     #[must_use]
     pub const fn counts(&self) -> &BTreeMap<FindingCode, u64> {
         &self.counts

@@ -1,4 +1,4 @@
-//! The grants of a thread beside what its logs say.
+//! Compares the grants of a thread with its logs.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use machine::projection_rows::GrantRow;
 use super::{FindingCode, Findings};
 use crate::grants::GrantColumns;
 
-/// Takes the grant of this row out of `left`, the grants of the logs that no row was found for yet.
+/// Removes the grant of this row from `left`, the logged grants for which no row was found yet.
 pub(crate) fn compare_grant(
     columns: GrantColumns,
     since: Timestamp,

@@ -1,4 +1,4 @@
-//! One log, read from its first event to its last: the state that it folds to, and what must stand beside it.
+//! One log, read from its first event to its last: the state that it folds to, and the rows that must exist beside it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,18 +15,18 @@ use super::finding::FindingCode;
 use super::value::{ColumnValue, bytes, integer, maybe_text, maybe_time, text, time};
 use crate::columns::checkpoint_name;
 
-/// What a log says.
+/// The state and rows that a log implies.
 pub(crate) struct ExpectedRun {
     pub(crate) control: Control,
     pub(crate) created_at: Timestamp,
     pub(crate) started_at: Option<Timestamp>,
-    /// The latest lease under which somebody took the run over.
+    /// The latest epoch under which a node took the run over.
     pub(crate) epoch: u64,
     pub(crate) suspensions: BTreeMap<SuspensionId, ExpectedSuspension>,
     pub(crate) decisions: BTreeSet<DecisionId>,
 }
 
-/// A suspension as its row must be.
+/// The expected row of a suspension.
 pub(crate) struct ExpectedSuspension {
     opened: OpenedRow,
     closed: Option<ClosedRow>,
@@ -77,18 +77,18 @@ pub(crate) struct Commit<'r> {
     pub(crate) first_seq: u64,
     pub(crate) last_seq: u64,
     pub(crate) checkpoint: &'r str,
-    /// The stored events, one a line.
+    /// The stored events, one per line.
     pub(crate) body: &'r str,
 }
 
-/// A log as it is read, commit by commit.
+/// The fold of a log while it is read, commit by commit.
 #[derive(Default)]
 pub(crate) struct LogFold {
     expected: Option<ExpectedRun>,
 }
 
 impl LogFold {
-    /// The next commit of a log of this tenant. Gives the rows that it writes beside the log.
+    /// Folds the next commit of a log of this tenant. Returns the rows that the commit writes beside the log.
     pub(crate) fn fold_commit(&mut self, tenant: &str, commit: &Commit<'_>) -> Result<ProjectionRows, Fault> {
         let next = self.expected.as_ref().map_or(1, |expected| expected.control.seq.saturating_add(1));
         let events = events(commit, next, tenant)?;
@@ -107,7 +107,7 @@ impl LogFold {
         Ok(rows)
     }
 
-    /// There are no more commits.
+    /// Call after the last commit.
     pub(crate) fn finish(self) -> Result<ExpectedRun, Fault> {
         self.expected.ok_or_else(|| new_fault(FindingCode::LogBroken, "it has no events"))
     }
@@ -147,7 +147,7 @@ impl ExpectedRun {
     }
 }
 
-/// The events of one commit, which begin with this number.
+/// The events of one commit, which must begin with the number `next`.
 fn events(commit: &Commit<'_>, next: u64, tenant: &str) -> Result<Vec<Event>, Fault> {
     let Commit { first_seq: first, last_seq: last, checkpoint: word, body, .. } = *commit;
     let log_broken = |what: String| new_fault(FindingCode::LogBroken, what);
@@ -189,7 +189,7 @@ fn impossible(why: machine::ImpossibleEvent) -> Fault {
     new_fault(FindingCode::LogBroken, why.to_string())
 }
 
-/// What was decided on is what the digest says it is.
+/// `Some` if arguments do not match their digest: the digest must identify what was decided on.
 fn digest_mismatch(event: &Event) -> Option<String> {
     let arguments = match &event.fact {
         Fact::ToolRequested { arguments, .. } => Some(arguments),
@@ -228,7 +228,7 @@ fn digest_mismatch(event: &Event) -> Option<String> {
     }
 }
 
-/// The decision that a fact follows from, where it had an id.
+/// The id of the decision that a fact follows from, if it had one.
 fn decision_id_of(fact: &Fact) -> Option<&DecisionId> {
     match fact {
         Fact::ApprovalVoided { decision_id, .. }

@@ -1,8 +1,8 @@
-//! What every doctor of a store shares: findings, the fold of a log, and what a log says about the rows beside it.
+//! Shared by the doctors of all stores: findings, the fold of a log, and the rows that follow from a log.
 //!
-//! The log of a run is the only truth about it. Everything else follows from the logs, so everything else can be
-//! checked: the fold of each log is the stored state, and the rows beside it are those that its events write. What stands
-//! nowhere but in one event (the words of a message, a result) can be checked for its form alone.
+//! The log of a run is the only source of truth about it. Everything else follows from the logs, so everything else can
+//! be checked: the fold of each log is the stored state, and the rows beside it are those that its events write. Data
+//! that exists only in one event (the text of a message, a result) can only be checked for its form.
 
 mod fault;
 mod finding;
@@ -21,14 +21,14 @@ pub(crate) use run::{
 };
 pub(crate) use value::{ColumnValue, differences, integer, text};
 
-/// What was found, and how much was looked at.
+/// The findings, and how much was examined.
 #[derive(Clone, Debug)]
 pub struct DoctorReport<Size> {
     pub findings: Findings,
     pub threads: u64,
     pub runs: u64,
     pub events: u64,
-    /// None where the store is too damaged to be measured.
+    /// `None` if the store is too damaged to be measured.
     pub size: Option<Size>,
 }
 
@@ -41,7 +41,7 @@ impl<Size> Default for DoctorReport<Size> {
 /// How far an examination is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DoctorProgress {
-    /// Pages, indexes and constraints; the one part that cannot say how far it is.
+    /// Pages, indexes and constraints; the only part that cannot report how far it is.
     Pages,
     References,
     Threads {
@@ -51,7 +51,7 @@ pub enum DoctorProgress {
     Size,
 }
 
-/// How much of a thread was looked at.
+/// How much of a thread was examined.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ExaminedCounts {
     pub(crate) runs: u64,

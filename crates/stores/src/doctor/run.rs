@@ -1,4 +1,4 @@
-//! What the log of a run says about the columns that stand beside it.
+//! What the log of a run says about the columns of its row.
 
 use machine::Control;
 use machine::control::ControlDecodeError;
@@ -37,7 +37,7 @@ pub(crate) fn run_columns(tenant: &str, has_parent: bool, expected: &ExpectedRun
     let ended = summary.status.ended();
     let waits_to_join = expected.started_at.is_none() && !ended;
     let message = control.user_message.as_ref().filter(|_| waits_to_join).map(MessageId::as_str);
-    // One whose parent was gone when it was created names neither.
+    // A run whose parent was gone when it was created has neither a parent nor a parent call.
     let parent_call = control.parent.as_ref().filter(|_| has_parent);
     [
         text(control.run.as_str()),
@@ -55,7 +55,7 @@ pub(crate) fn run_columns(tenant: &str, has_parent: bool, expected: &ExpectedRun
     ]
 }
 
-/// The stored state is the fold of the log.
+/// The stored state must be the fold of the log.
 pub(crate) fn control_fault(stored: &[u8], expected: &ExpectedRun) -> Option<Fault> {
     let (decoded, is_older) = match Control::decode(stored) {
         Err(ControlDecodeError::UnsupportedVersion(_)) => (Control::decode_read_only(stored), true),
@@ -63,7 +63,7 @@ pub(crate) fn control_fault(stored: &[u8], expected: &ExpectedRun) -> Option<Fau
     };
     match decoded {
         Ok(stored) if stored == expected.control => None,
-        // An older version did not count all of them.
+        // An older version did not count all descendants.
         Ok(stored)
             if is_older
                 && stored == (Control { descendants: stored.descendants, ..expected.control.clone() }) =>
@@ -104,7 +104,7 @@ pub(crate) fn inbox_columns(tenant: &str, item: &Item) -> [ColumnValue; 4] {
     ]
 }
 
-/// A remembered decision is the one that its id names. `found_tenant` is whom its row belongs to.
+/// A remembered decision must be the one that its id names. `found_tenant` is the tenant of its row.
 pub(crate) fn decision_fault(
     tenant: &str,
     id: &DecisionId,

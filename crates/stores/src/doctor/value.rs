@@ -1,22 +1,22 @@
-//! Columns as they must be, beside columns as they are.
+//! Compares columns as they should be with columns as they are.
 
 use machine::Timestamp;
 
 use crate::columns::{millis, to_i64};
 
-/// Of a text that is shown.
+/// Characters shown of a text.
 const DISPLAY_CHARS_MAX: usize = 80;
-/// Of bytes that are shown.
+/// Bytes shown of a blob.
 const DISPLAY_BYTES_MAX: usize = 8;
 
-/// What stands in a column, whichever database has it. What is true or false is 1 or 0.
+/// The value of a column, in any of the databases. Booleans are 1 or 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ColumnValue {
     Null,
     Integer(i64),
     Text(String),
     Bytes(Vec<u8>),
-    /// Something that no column of ours holds, in words.
+    /// A value of a type that none of our columns has, described in words.
     Other(String),
 }
 
@@ -44,7 +44,7 @@ pub(crate) fn maybe_time(at: Option<Timestamp>) -> ColumnValue {
     at.map_or(ColumnValue::Null, time)
 }
 
-/// The columns that are not what they must be, in words.
+/// Describes the columns that differ from their expected values.
 pub(crate) fn differences(names: &[&str], found: &[ColumnValue], expected: &[ColumnValue]) -> Option<String> {
     let wrong: Vec<String> = names
         .iter()
@@ -58,7 +58,7 @@ pub(crate) fn differences(names: &[&str], found: &[ColumnValue], expected: &[Col
     (!wrong.is_empty()).then(|| wrong.join("; "))
 }
 
-/// As a person can read it.
+/// The value in readable form.
 fn display(value: &ColumnValue) -> String {
     match value {
         ColumnValue::Null => "nothing".into(),

@@ -1,4 +1,4 @@
-//! The one commit of a run: what speaks against it, and what it writes.
+//! A run's commit: the checks it must pass, and what it writes.
 
 use std::collections::BTreeSet;
 
@@ -29,7 +29,7 @@ pub(super) fn append(
     Ok(Appended { woken, version })
 }
 
-/// A decision that came to the worker itself has an id that was used before.
+/// Whether a decision that came directly to the worker has an id that was used before.
 fn repeats_an_id(run: &MemoryRun, accepted: &[Item]) -> bool {
     let mut ids: BTreeSet<&DecisionId> = BTreeSet::new();
     accepted
@@ -38,7 +38,7 @@ fn repeats_an_id(run: &MemoryRun, accepted: &[Item]) -> bool {
         .any(|id| run.decisions.contains_key(id) || !ids.insert(id))
 }
 
-/// The rows agree with each other and with what is stored. `run` is none while the commit creates it.
+/// Checks that the rows agree with each other and with what is stored. `run` is none while the commit creates it.
 pub(super) fn check_possible(
     state: &MemoryState,
     tenant: &Tenant,

@@ -1,4 +1,4 @@
-//! Runs come into being: admission to the thread, the first commit, and the lease where it is asked for.
+//! Creates runs: admission to the thread, the first commit, and the lease if requested.
 
 use engine::store::{Create, Created, PostKey, StoreError, Tenant, ThreadView};
 use machine::Timestamp;
@@ -56,8 +56,8 @@ pub(super) fn create(
     Ok(Created { admission, lease, woken, version })
 }
 
-/// The message is in the thread, or joins it once a run that exists has started, or is that of a call. Its run could
-/// never start.
+/// True if the message is in the thread, will join it once an existing run has started, or is the message of a call.
+/// Its run could never start.
 fn is_message_taken(state: &MemoryState, tenant: &Tenant, view: &ThreadView, message: &MessageId) -> bool {
     let Some(thread) = state.find_thread(tenant, &view.id) else { return false };
     let of_a_call =
@@ -74,7 +74,7 @@ fn insert_run(state: &mut MemoryState, create: &Create, now: Timestamp) -> RunRo
     state.add_run(run)
 }
 
-/// A repeat of the message is recognised from here on, and what came with it is found.
+/// Stores the idempotency key, which identifies a repeat of the message, and the agent that came with it.
 fn store_attachments(state: &mut MemoryState, create: &Create) {
     let thread = state.tenants.get_mut(&create.tenant).and_then(|rows| rows.threads.get_mut(&create.seen.id));
     let Some(thread) = thread else { return };
@@ -86,7 +86,7 @@ fn store_attachments(state: &mut MemoryState, create: &Create) {
     }
 }
 
-/// Interrupts the runs whose place the new one takes.
+/// Interrupts the runs that the new one supersedes.
 fn supersede(state: &mut MemoryState, create: &Create, admission: &Admission) -> Vec<RunRowId> {
     match admission {
         Admission::Supersede => {}

@@ -27,14 +27,14 @@ impl MemoryThread {
         everything.map(|row| row.grant.by.clone())
     }
 
-    /// By name.
+    /// Sorted by name.
     pub(super) fn granted_tools(&self) -> Vec<ToolName> {
         let tools: BTreeSet<&ToolName> =
             self.grants.iter().filter_map(|row| granted_tool(&row.grant)).collect();
         tools.into_iter().cloned().collect()
     }
 
-    /// The one for every tool first, then the newest.
+    /// Grants for every tool first, then the newest.
     pub(super) fn grants_for(&self, tool: &ToolName) -> Vec<Grant> {
         let is_for = |row: &&GrantRow| granted_tool(&row.grant).is_none_or(|granted| granted == tool);
         let mut rows: Vec<&GrantRow> = self.grants.iter().filter(is_for).collect();

@@ -1,4 +1,4 @@
-//! What the store shows: one thing by its name, and pages of many.
+//! What the store shows: single items by id, and pages.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -18,7 +18,7 @@ use machine::thread::ThreadState;
 
 use super::state::{MemoryRun, MemoryState, MemorySuspension, MemoryThread};
 
-/// Calls of the run whose approval is accepted and that it has not heard of.
+/// Number of the run's calls with an accepted approval that the run has not processed yet.
 fn approved_count(run: &MemoryRun) -> u64 {
     let approvals = run.suspensions.values().filter(|held| held.opened.kind == SuspensionKind::Approval);
     let answers = approvals.filter_map(|held| run.inbox.get(&held.answered_by?)?.decision());
@@ -101,7 +101,7 @@ impl MemoryState {
         })
     }
 
-    /// Oldest first: each has its number, from 1 on.
+    /// Oldest first, numbered from 1.
     pub(super) fn messages(
         &self,
         tenant: &Tenant,
@@ -148,7 +148,7 @@ impl MemoryState {
         oldest_first(by_age, page, |id| {
             let run = self.runs.get(rows.suspensions.get(id)?)?;
             let suspension = run.suspensions.get(id)?;
-            // Of what is answered and not heard the answer says how it is shown.
+            // If the run has not processed the answer yet, the answer determines the status that is shown.
             let may_be = |status| approval_status(suspension) == status || suspension.answered_by.is_some();
             let fits = filter.status.is_none_or(may_be)
                 && filter.run.as_ref().is_none_or(|id| run.id == *id)
@@ -204,7 +204,7 @@ impl MemoryState {
         })
     }
 
-    /// From the run that a person started, as far as its ancestors are stored.
+    /// The path from the run that a person started, as far as its ancestors are stored.
     fn path(&self, run: &MemoryRun, last: PathEntry) -> Vec<PathEntry> {
         let mut path = vec![last];
         let mut child = run;
@@ -242,7 +242,7 @@ pub(super) fn run_view(run: &MemoryRun) -> RunView {
     }
 }
 
-/// By an event behind this one, or by an answer that no event has yet.
+/// True if an event after this one changed it, or an answer that no event contains yet.
 fn has_changed(suspension: &MemorySuspension, after: u64) -> bool {
     let changed_seq = suspension.closed.as_ref().map_or(suspension.opened.seq, |closed| closed.seq);
     changed_seq > after || (suspension.closed.is_none() && suspension.answered_by.is_some())
@@ -252,7 +252,7 @@ fn approval_status(suspension: &MemorySuspension) -> ApprovalStatus {
     suspension.closed.as_ref().map_or(ApprovalStatus::Pending, |closed| closed.status)
 }
 
-/// A page of no rows at all. A bad cursor is bad there too.
+/// An empty page. Still rejects a bad cursor.
 fn empty_page<T>(page: &Page) -> Result<Listed<T>, StoreError> {
     cursor::<SuspensionId>(page)?;
     Ok(Listed { items: Vec::new(), next: None })
@@ -297,7 +297,7 @@ fn listed<'k, Id: ToString + 'k, T>(
     Listed { items, next: None }
 }
 
-/// One more than the page has, so that its end is known.
+/// One row more than the page has, to detect whether it is the last page.
 fn page_rows(page: &Page) -> usize {
     page.limit.clamp(1, Page::LIMIT_MAX) + 1
 }

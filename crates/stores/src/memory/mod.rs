@@ -70,7 +70,7 @@ impl MemoryStore {
         Self { state: Arc::default(), clock }
     }
 
-    /// The same data as after a crash of the process: no lease that was given out before counts any more.
+    /// The same data as after a crash of the process: leases acquired before are no longer valid.
     #[must_use]
     pub fn reopen(&self) -> Self {
         let reopened = self.clone();
@@ -429,7 +429,7 @@ impl Store for MemoryStore {
                 taken.extend(thread.calls.get(&CallId::from(id.as_str())).cloned());
                 let behind = thread.calls.range(CallId::from(numbered.as_str())..);
                 taken.extend(behind.take_while(|call| call.as_str().starts_with(&numbered)).cloned());
-                // A call gets a message of its own: an id whose message somebody else has is taken too.
+                // A call gets a message of its own: an id is also taken if another message already has that message id.
                 let (own, numbered) = (format!("msg_{id}"), format!("msg_{numbered}"));
                 let said = thread.messages.get_key_value(&MessageId::from(own.as_str()));
                 let behind = thread.messages.range(MessageId::from(numbered.as_str())..);
@@ -491,7 +491,7 @@ impl Store for MemoryStore {
         self.read(|state| Ok(state.run_counts()))
     }
 
-    /// Nothing is synced and no byte is handed to a disk, so both stay 0.
+    /// Nothing is synced or written to disk, so both counts stay 0.
     fn metrics(&self) -> StoreMetrics {
         self.lock_state().map(|state| state.counts).unwrap_or_default()
     }

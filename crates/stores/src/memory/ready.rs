@@ -1,4 +1,4 @@
-//! Which run a worker gets next: those that must not wait, then queued ones, one tenant after the other.
+//! Which run a worker gets next: urgent runs, then queued ones, one tenant after the other.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -10,18 +10,18 @@ use super::state::{MemoryRun, MemoryState, RunRowId, missing_run};
 
 #[derive(Debug, Default)]
 pub(super) struct ReadyQueues {
-    /// Woken, interrupted, or without the worker that they had, in the order in which they became so.
+    /// Runs that were woken, were interrupted or lost their worker, in the order in which that happened.
     urgent: BTreeSet<(Timestamp, u64, RunRowId)>,
-    /// Queued, and in front of their thread.
+    /// Queued runs that are first on their thread.
     queued: BTreeMap<Tenant, BTreeSet<(u64, RunRowId)>>,
-    /// Deadlines of all runs that nobody holds.
+    /// Deadlines of all runs that no worker holds.
     wakes: BTreeSet<(Timestamp, RunRowId)>,
-    /// The tenant that a queued run was taken from last.
+    /// The tenant whose queued run was claimed last.
     served: Option<Tenant>,
     last_arrival: u64,
 }
 
-/// The line that a run should stand in.
+/// The queue that a run should be in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum QueueKind {
     NotQueued,
@@ -29,7 +29,7 @@ pub(super) enum QueueKind {
     Queued,
 }
 
-/// Where a run stands, so that it is found again without a search.
+/// A run's position in the queues, so that it is found without a search.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct QueuePosition {
     entry: QueueEntry,
@@ -55,7 +55,7 @@ impl QueueEntry {
 }
 
 impl ReadyQueues {
-    /// A run that stays in its line keeps its place.
+    /// A run that stays in the same queue keeps its position.
     pub(super) fn put(
         &mut self,
         row: RunRowId,
@@ -111,7 +111,7 @@ impl ReadyQueues {
         self.wakes.first().map(|(at, _)| *at)
     }
 
-    /// What is due and may be given out, or the first of those that must not wait and that are meant, whichever became so
+    /// The first due run that may be claimed, or the first eligible urgent run, whichever became ready
     /// first.
     fn next_urgent(
         &self,
@@ -168,7 +168,7 @@ impl MemoryState {
         Ok(claimed)
     }
 
-    /// Gives the run to one worker. Whoever held it before is fenced off by the epoch.
+    /// Leases the run to one worker. The new epoch fences off the previous holder.
     pub(super) fn lease_run(&mut self, row: RunRowId, now: Timestamp) -> Result<Claimed, StoreError> {
         let loaded = self.load(row)?;
         let run = self.runs.get_mut(&row).ok_or_else(|| missing_run(row))?;
@@ -182,7 +182,7 @@ impl MemoryState {
             row,
         };
         self.update_queues(row, now);
-        // A lease ends with the process that holds it, so nobody can still send what the last worker started.
+        // A lease ends with the process that holds it, so the previous worker can no longer send anything.
         Ok(Claimed { lease, loaded: Ok(loaded), doubt_at: now })
     }
 }

@@ -1,4 +1,4 @@
-//! A thread goes as a whole, with all that is kept of its runs and of those that they delegated to.
+//! Deletes a whole thread, with everything stored about its runs and about the runs that they delegated to.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -10,7 +10,7 @@ use machine::suspension::Held;
 use super::state::{MemoryRun, MemoryState};
 
 impl MemoryState {
-    /// With the threads of the runs that its runs have delegated to, and so on.
+    /// Also deletes the threads of the runs that its runs delegated to, directly or indirectly.
     pub(super) fn delete_thread(&mut self, tenant: &Tenant, id: &ThreadId) -> Result<(), StoreError> {
         let mut family = BTreeSet::from([id.clone()]);
         let mut ahead = VecDeque::from([id.clone()]);

@@ -1,4 +1,4 @@
-//! What the store in memory keeps: tenants with their threads and suspensions, and one struct for each run.
+//! The data of the in-memory store: tenants with their threads and suspensions, and one struct for each run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use super::ready::{QueueKind, QueuePosition, ReadyQueues};
 
 /// The store's own number for a run.
 pub(super) type RunRowId = i64;
-/// What plugins keep, by plugin and key.
+/// Plugin state, by plugin and key.
 pub(super) type PluginRows = BTreeMap<(PluginName, String), StateRow>;
 
 #[derive(Debug, Default)]
@@ -43,31 +43,31 @@ pub(super) struct TenantRows {
     pub(super) runs: BTreeMap<RunId, RunRowId>,
     pub(super) runs_by_age: BTreeSet<(Timestamp, RunId)>,
     pub(super) suspensions: BTreeMap<SuspensionId, RunRowId>,
-    /// Suspensions that a person answers, and those among them that nobody has answered.
+    /// Suspensions that a person answers, and those among them that have no answer yet.
     pub(super) approvals_by_age: BTreeSet<(Timestamp, SuspensionId)>,
     pub(super) pending_by_age: BTreeSet<(Timestamp, SuspensionId)>,
 }
 
 #[derive(Debug)]
 pub(super) struct MemoryThread {
-    /// Its number, which no other thread ever has.
+    /// Its number, which is never reused for another thread.
     pub(super) row: i64,
     pub(super) created_at: Timestamp,
     pub(super) metadata: Value,
     pub(super) head: Option<MessageId>,
     pub(super) holder: Option<RunRowId>,
     pub(super) queue: Vec<RunRowId>,
-    /// All its runs, ended ones too.
+    /// All its runs, including ended ones.
     pub(super) runs: Vec<RunRowId>,
     pub(super) messages: BTreeMap<MessageId, MessagePosition>,
     /// In the order in which they joined.
     pub(super) messages_in_order: Vec<MessageId>,
-    /// What was posted under a key, and the run that it started.
+    /// By idempotency key: the run that the message started, and the digest of the message.
     pub(super) posted: BTreeMap<String, (RunId, Digest)>,
-    /// Frozen agents that came with its messages.
+    /// Frozen agents that came with the thread's messages.
     pub(super) inline_agents: BTreeMap<Digest, String>,
     pub(super) calls: BTreeSet<CallId>,
-    /// Those that were not revoked.
+    /// Grants that were not revoked.
     pub(super) grants: Vec<GrantRow>,
     pub(super) plugin_rows: PluginRows,
 }
@@ -79,10 +79,10 @@ pub(super) struct MemoryRun {
     pub(super) id: RunId,
     pub(super) control: Arc<Control>,
     pub(super) summary: RunSummary,
-    /// Event n stands at n - 1.
+    /// Event n is at index n - 1.
     pub(super) log: Vec<CommittedEvent>,
     pub(super) inbox: BTreeMap<Ticket, Item>,
-    /// Raised with every accepted item and every commit.
+    /// Incremented with every accepted item and every commit.
     pub(super) version: u64,
     pub(super) epoch: u64,
     pub(super) held: bool,
@@ -91,7 +91,7 @@ pub(super) struct MemoryRun {
     pub(super) stored_responses: BTreeMap<String, StoredResponse>,
     pub(super) suspensions: BTreeMap<SuspensionId, MemorySuspension>,
     pub(super) plugin_rows: PluginRows,
-    /// Only where somebody asked for one.
+    /// Only set if the caller asked for one.
     pub(super) begins_after: Option<MessageId>,
     pub(super) created_at: Timestamp,
     pub(super) started_at: Option<Timestamp>,
@@ -102,7 +102,7 @@ pub(super) struct MemoryRun {
 #[derive(Debug)]
 pub(super) struct MemorySuspension {
     pub(super) opened: OpenedRow,
-    /// The inbox row that answers it, until the run has heard that row.
+    /// The inbox item that answers it, until the run has processed that item.
     pub(super) answered_by: Option<Ticket>,
     pub(super) closed: Option<ClosedRow>,
 }
@@ -169,7 +169,7 @@ impl MemoryRun {
 }
 
 impl MemoryState {
-    /// True if it is new.
+    /// True if the thread is new.
     pub(super) fn put_thread(
         &mut self,
         tenant: &Tenant,
@@ -187,7 +187,7 @@ impl MemoryState {
         true
     }
 
-    /// The holder of a thread, then those in line in the order in which they came.
+    /// The holder of a thread, then the queued runs in order of arrival.
     pub(super) fn unended<'s>(&'s self, thread: &'s MemoryThread) -> impl Iterator<Item = UnendedRun<'s>> {
         self.as_unended(thread.holder.iter().chain(&thread.queue))
     }
@@ -212,7 +212,7 @@ impl MemoryState {
         self.last_ticket
     }
 
-    /// Adds a run to a thread that exists. Nothing is in its log yet, and it is in no line.
+    /// Adds a run to an existing thread. Its log is still empty, and it is in no queue.
     pub(super) fn add_run(&mut self, run: MemoryRun) -> RunRowId {
         self.last_row += 1;
         let row = self.last_row;
@@ -238,14 +238,14 @@ impl MemoryState {
         self.tenants.get(tenant)?.threads.get(thread)
     }
 
-    /// What plugins keep for a run and for its thread.
+    /// Plugin state of a run and of its thread.
     pub(super) fn plugin_rows(&self, run: &MemoryRun) -> Vec<StateRow> {
         let thread = self.find_thread(&run.tenant, &run.thread);
         let of_thread = thread.into_iter().flat_map(|thread| thread.plugin_rows.values());
         run.plugin_rows.values().chain(of_thread).cloned().collect()
     }
 
-    /// Messages that join a thread once a run that exists has started.
+    /// Messages that will join a thread once their run, which already exists, has started.
     pub(super) fn unstarted_messages<'s>(
         &'s self,
         thread: &'s MemoryThread,
@@ -254,7 +254,7 @@ impl MemoryState {
         unended.filter_map(|row| self.runs.get(row)).filter_map(|run| run.control.user_message.as_ref())
     }
 
-    /// The run of a lease that counts.
+    /// The run of a lease, if the lease is still valid.
     pub(super) fn leased(&self, lease: &Lease) -> Result<&MemoryRun, StoreError> {
         self.runs
             .get(&lease.row)
@@ -284,7 +284,7 @@ impl MemoryState {
         })
     }
 
-    /// Puts a run where a claim finds it, or takes it out of every line. Called after each change of a run.
+    /// Puts a run into the queue in which a claim finds it, or removes it from all. Called after each change of a run.
     pub(super) fn update_queues(&mut self, row: RunRowId, now: Timestamp) {
         let Some(run) = self.runs.get(&row) else { return };
         let kind = if run.held || run.ended() {
@@ -317,7 +317,7 @@ impl MemoryState {
     }
 }
 
-/// Without a worker such a run stands still although nothing is waited for.
+/// Without a worker such a run makes no progress, although it waits for nothing.
 const fn is_under_way(status: PublicRunStatus) -> bool {
     match status {
         PublicRunStatus::Running | PublicRunStatus::Interrupting => true,

@@ -1,4 +1,4 @@
-//! What comes from outside: one transaction that decides who wins.
+//! Items from outside: one transaction decides which of them wins.
 
 use engine::store::{StoreError, Tenant};
 use machine::Timestamp;
@@ -36,12 +36,12 @@ pub(super) fn submit(
     Ok(verdict)
 }
 
-/// What was decided before under the id of this decision.
+/// The earlier decision with the same id.
 fn earlier<'s>(run: &'s MemoryRun, item: &Item) -> Option<&'s Decision> {
     run.decisions.get(item.decision()?.id.as_ref()?)
 }
 
-/// The suspension that a taken item answers.
+/// The suspension that an accepted item answers.
 fn answered_suspension<'s>(run: &'s MemoryRun, item: &'s Item) -> Option<&'s SuspensionId> {
     match item {
         Item::Decision(decision) => Some(&decision.suspension),

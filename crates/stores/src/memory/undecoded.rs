@@ -1,4 +1,5 @@
-//! Ends an interrupted run by what every store knows of it. Here everything can be read, and the rules are the same.
+//! Ends an interrupted run using only what every store knows of it. Here everything is readable, but the rules are the
+//! same.
 
 use std::sync::Arc;
 
@@ -48,7 +49,7 @@ fn plain(run: &MemoryRun, now: Timestamp) -> UndecodedRun {
         seq: run.seq(),
         now: now.max(run.control.at),
         held: held.collect(),
-        // The state says who they are.
+        // The state names them.
         parent: None,
         children: Vec::new(),
         inbox_count: run.inbox.len(),

@@ -1,4 +1,4 @@
-//! What an append writes once nothing speaks against it: the run itself, its thread, and other runs.
+//! What an append writes once it has passed all checks: the run itself, its thread, and other runs.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use super::state::{
     MemoryRun, MemoryState, MemorySuspension, MemoryThread, RunRowId, TenantRows, missing_run, missing_thread,
 };
 
-/// Other runs that have something to do because of it. An error means that nothing was written.
+/// Returns the other runs that now have work to do. An error means that nothing was written.
 pub(super) fn write(
     state: &mut MemoryState,
     row: RunRowId,
@@ -61,7 +61,7 @@ fn update_inbox(run: &mut MemoryRun, append: &Append) {
     }
 }
 
-/// What stays known of an item, whether it goes through the inbox or not.
+/// Records what the run keeps of an item, whether it goes through the inbox or not.
 pub(super) fn record_item(run: &mut MemoryRun, item: &Item) {
     if let Some(decision) = item.decision()
         && let Some(id) = &decision.id
@@ -137,7 +137,7 @@ fn write_suspensions(run: &mut MemoryRun, tenant: &mut TenantRows, append: &Appe
     clear_consumed_answers(run, &append.consumed);
 }
 
-/// A decision that was given early answers the approval that opens for the very same arguments.
+/// An early decision answers the approval that opens for exactly the same arguments.
 fn early_answer(run: &MemoryRun, opened: &OpenedRow) -> Option<Ticket> {
     if opened.kind != SuspensionKind::Approval {
         return None;
@@ -156,7 +156,7 @@ fn early_answer(run: &MemoryRun, opened: &OpenedRow) -> Option<Ticket> {
     })
 }
 
-/// What was heard and closed nothing answers nothing any more.
+/// An item that was processed without closing a suspension no longer answers one.
 fn clear_consumed_answers(run: &mut MemoryRun, consumed: &[Ticket]) {
     if consumed.is_empty() {
         return;
@@ -171,7 +171,7 @@ fn clear_consumed_answers(run: &mut MemoryRun, consumed: &[Ticket]) {
     }
 }
 
-/// The run that holds the thread from here on, if the ended one held it and another waits in line.
+/// The run that holds the thread next, if the ended run held it and another one is queued.
 fn promote_next(state: &mut MemoryState, ended: RunRowId) -> Option<RunRowId> {
     let run = state.runs.get(&ended)?;
     let (tenant, thread) = (run.tenant.clone(), run.thread.clone());
@@ -203,14 +203,14 @@ fn create_child(
     Some(row)
 }
 
-/// The receiver, unless it has ended or hears a second interrupt.
+/// Returns the receiver, unless it has ended or would get a second interrupt.
 fn deliver(state: &mut MemoryState, from: RunRowId, delivery: &Delivery) -> Option<RunRowId> {
     let tenant = state.runs.get(&from)?.tenant.clone();
     let to = state.find_row(&tenant, &delivery.to)?;
     put_item(state, to, &delivery.item).map(|_| to)
 }
 
-/// Puts an item into an inbox, unless the run has ended or hears a second interrupt.
+/// Puts an item into an inbox, unless the run has ended or would get a second interrupt.
 pub(super) fn put_item(state: &mut MemoryState, to: RunRowId, item: &Item) -> Option<Ticket> {
     let ticket = state.next_ticket();
     let run = state.runs.get_mut(&to)?;

@@ -1,4 +1,4 @@
-//! What the store shows of suspensions, with the way down to the held call.
+//! The store's views of suspensions, with the path down to the held call.
 
 use std::sync::Arc;
 
@@ -47,8 +47,8 @@ pub(super) async fn approvals(
     }
 }
 
-/// The next ones that may be asked for, oldest first. What is answered and not heard is among them unless only what is
-/// pending is asked for: its answer says how it is shown.
+/// The next suspensions that may match the filter, oldest first. Those whose answer the run has not processed yet are
+/// included unless only pending ones are requested: the answer decides how they are shown.
 async fn candidates(
     connections: &Connections,
     tenant: &Tenant,
@@ -78,7 +78,7 @@ async fn candidates(
         ];
         return views(connections, tenant, include_str!("sql/approvals_of_run.sql"), parameters).await;
     }
-    // One index serves what is pending, another one all the rest: the pages of all that is asked for are merged.
+    // One index serves pending suspensions, another one all others: the pages of all requested ones are merged.
     let pending = asked_for(&ApprovalStatus::Pending);
     let rest = ApprovalStatus::ALL
         .into_iter()
@@ -139,7 +139,7 @@ fn view(tenant: &Tenant, row: &Row) -> Result<SuspensionView, PostgresError> {
         note: text("note")?,
         path,
     };
-    // What the run has not heard yet stands in its inbox.
+    // An answer that the run has not processed yet is in its inbox.
     let Some(text) = row.try_get::<_, Option<&str>>("answer")? else { return Ok(view) };
     Ok(match serde_json::from_str::<Item>(text) {
         Ok(item) => view.answered_by(&item),
@@ -147,14 +147,14 @@ fn view(tenant: &Tenant, row: &Row) -> Result<SuspensionView, PostgresError> {
     })
 }
 
-/// What a person needs to see stands in the event. None where it says something else.
+/// What an approver needs to see is in the event. `None` if the event is of another kind.
 fn opening(event: Event) -> Option<(u32, OpenedSuspension)> {
     let Event { step, fact, .. } = event;
     let (Fact::ApprovalRequested(opened) | Fact::ToolSuspended(opened)) = fact else { return None };
     Some((step.unwrap_or_default(), opened))
 }
 
-/// From the run that a person started, as far as its ancestors are stored.
+/// The path from the run that a person started, as far as its ancestors are stored.
 fn above(row: &Row) -> Result<Vec<PathEntry>, PostgresError> {
     let names = |column: &str| row.try_get::<_, Vec<String>>(column);
     let (runs, agents, calls) = (names("above_runs")?, names("above_agents")?, names("above_calls")?);

@@ -1,7 +1,7 @@
-//! Commits that come together go together: one statement, one round trip and one sync for all of them.
+//! Batched commits: one statement, one round trip and one sync for all commits that wait at the same time.
 //!
-//! Only plain ones do, those that change nothing beside their own run and its thread. The database answers for each by
-//! itself, and what turns out not to be plain is sent alone. Runs are let go together too.
+//! Only plain commits are batched, those that change nothing beside their own run and its thread. The database answers
+//! for each separately, and a commit that turns out not to be plain is sent by itself. Releases are batched too.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -23,19 +23,19 @@ use super::taken_calls::CallIdLookup;
 use crate::columns::{millis, role_name, to_i64};
 use crate::encoded_commit::{EncodedCommit, EncodedItem};
 
-/// While one statement is synced, the next is worked on.
+/// While one statement is synced, the next is processed.
 const APPEND_SENDERS: usize = 2;
-/// Of four commits of a short run one creates it. What a statement costs by itself, a third of a millisecond and more, is
-/// shared by more of these in one lane than in two.
+/// One of four commits of a short run creates it. The fixed cost of a statement, a third of a millisecond or more, is
+/// shared by more creations with one sender than with two.
 const CREATION_SENDERS: usize = 1;
-/// Nothing is synced: what is asked meanwhile waits for less than it would cost by itself.
+/// Nothing is synced: a request that arrives meanwhile waits less than a statement of its own would cost.
 const UNSYNCED_SENDERS: usize = 1;
 
-/// Statements that take far too long and that their lines go on without. With every lane busy, and as many lists and logs as
-/// may be, each still has one of the sixteen connections that there are by default.
+/// Late statements that their queues no longer wait for. Even with every sender busy, and with as many list and log
+/// reads as permitted, each statement still has one of the default sixteen connections.
 const LATE_BATCH_MAX: usize = 3;
 
-/// The lines in which plain commits wait, and what is asked beside them.
+/// The queues for plain commits, for call id lookups and for releases.
 pub(super) struct BatchQueues {
     appends: BatchQueue<PlainAppend>,
     creations: BatchQueue<PlainCreation>,
@@ -55,7 +55,7 @@ impl Default for BatchQueues {
     }
 }
 
-/// An append with nothing but events, messages and calls, what it holds and lets go, and decisions.
+/// An append with only events, messages, calls, opened and closed suspensions, and decisions.
 struct PlainAppend {
     lease: Lease,
     commit: Arc<EncodedCommit>,
@@ -65,20 +65,20 @@ struct PlainAppend {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BatchOutcome {
     Stored,
-    /// It has to be sent alone; nothing is written of it.
+    /// It has to be sent by itself; nothing of it was written.
     SendAlone,
 }
 
-/// A run that its creator goes on with, on a thread that is free.
+/// A run that its creator continues with, on a thread that is free.
 struct PlainCreation {
     tenant: Tenant,
     seen: ThreadView,
     commit: Arc<EncodedCommit>,
-    /// None where it has to be sent alone, and nothing is written of it.
+    /// `None` if it has to be sent by itself; nothing of it was written.
     reply: oneshot::Sender<Result<Option<LeasedRun>, StoreError>>,
 }
 
-/// A run that was created in the hands of a node.
+/// A run that was created as held by a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LeasedRun {
     pub(super) node: i64,
@@ -114,7 +114,7 @@ impl BatchItem for PlainCreation {
     }
 }
 
-/// Whether a first commit writes nothing but its run, its log, messages and calls.
+/// Whether a first commit writes only its run, its log, messages and calls.
 pub(super) fn is_plain_creation(commit: &EncodedCommit) -> bool {
     is_plain(commit)
         && commit.accepted.is_empty()
@@ -122,7 +122,7 @@ pub(super) fn is_plain_creation(commit: &EncodedCommit) -> bool {
         && commit.rows.closed.is_empty()
 }
 
-/// Whether a commit writes nothing beside these but suspensions and decisions.
+/// Whether a commit writes, besides these, only suspensions and decisions.
 pub(super) fn is_plain(commit: &EncodedCommit) -> bool {
     let EncodedCommit { log, consumed, accepted, spawn, deliver, rows, .. } = commit;
     let decides = |one: &EncodedItem| match one.item {
@@ -138,7 +138,7 @@ pub(super) fn is_plain(commit: &EncodedCommit) -> bool {
         && beside
 }
 
-/// The tenants and ids of runs, as they are stored.
+/// The tenants and ids of runs, in their stored form.
 pub(super) fn stored_names<'l>(
     leases: impl Iterator<Item = &'l Lease>,
 ) -> (Vec<Cow<'l, str>>, Vec<Cow<'l, str>>) {
@@ -169,7 +169,7 @@ impl PostgresShared {
         Ok(answer.await.map_err(reply_lost)??)
     }
 
-    /// None if it has to be sent alone.
+    /// `None` if it has to be sent by itself.
     pub(super) async fn create_plain(
         self: &Arc<Self>,
         tenant: &Tenant,
@@ -195,7 +195,7 @@ impl PostgresShared {
         let outcomes = self.send_appends(&appends).await;
         let all = |outcome: Result<BatchOutcome, StoreError>| vec![outcome; appends.len()];
         let outcomes = outcomes.unwrap_or_else(|PostgresError(refused)| match refused {
-            // One of them cannot be, or repeats the id of a decision; the others can be stored.
+            // One of them is impossible, or repeats the id of a decision; the others can be stored.
             StoreError::Impossible(_) | StoreError::Behind => all(Ok(BatchOutcome::SendAlone)),
             refused @ (StoreError::Fenced
             | StoreError::Stale
@@ -204,7 +204,7 @@ impl PostgresShared {
             | StoreError::Failed(_)) => all(Err(refused)),
         });
         for (append, outcome) in appends.into_iter().zip(outcomes) {
-            // Whoever does not listen any more finds out by reading.
+            // A caller that is gone finds out by reading.
             let _ = append.reply.send(outcome);
         }
     }
@@ -363,8 +363,8 @@ impl PostgresShared {
     }
 }
 
-/// What commits of either kind write, each column over all of them. Messages, calls and what came with a message name
-/// theirs by its position, counted from 1.
+/// What commits of either kind write, one vector per column over all of them. Messages, calls and inline agents refer
+/// to their commit by its position, counted from 1.
 #[derive(Default)]
 struct BatchColumns<'e> {
     seqs: Vec<i64>,
@@ -376,7 +376,7 @@ struct BatchColumns<'e> {
     controls: Vec<&'e [u8]>,
     bodies: Vec<Option<&'e str>>,
     message_positions: Vec<i32>,
-    /// Which of the messages of its own commit it is, from 1 on.
+    /// The position of the message among those of its own commit, counted from 1.
     message_nths: Vec<i32>,
     message_ids: Vec<Cow<'e, str>>,
     message_seqs: Vec<i64>,

@@ -1,5 +1,5 @@
-//! A line of work that waits for a free sender. What stands in it when a sender is free goes together: nobody waits for
-//! company while nothing is on the way, and nobody who came meanwhile goes by themselves.
+//! A queue of work that waits for a free sender. A free sender takes what waits as one batch: work never
+//! waits for a batch to fill while no sender is busy, and work that arrives meanwhile shares the next batch.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::future::Future;
@@ -11,29 +11,30 @@ use machine::id::ThreadId;
 use tokio::sync::Semaphore;
 use tokio::task::JoinError;
 
-/// More would make the first of them wait for the last.
+/// In a larger batch the first item would wait too long for the last one.
 const BATCH_COUNT_MAX: usize = 64;
 const BATCH_BYTES_MAX: u64 = 4 * 1024 * 1024;
-/// So many have to wait before a sender is opened beside a busy one. A statement costs by itself what three commits in it
-/// do: fewer lose less by waiting for the busy sender than everybody loses by the work of another statement.
+/// Items that must wait before another sender starts beside a busy one. A statement by itself costs as much as three
+/// commits in it: fewer items lose less by waiting for the busy sender than all of them lose by the cost of another
+/// statement.
 const EXTRA_SENDER_WAITING_MIN: usize = 16;
 
-/// What takes longer, a hundred times as long as it should, holds up nobody: its connection may lead nowhere any more.
+/// A batch that takes longer (a hundred times the expected time) no longer delays others: its connection may be dead.
 const LATE_AFTER: Duration = Duration::from_millis(250);
-/// What may stand in a queue.
+/// An item of a batch queue.
 pub(super) trait BatchItem {
-    /// Only one goes at a time of each thread.
+    /// A batch contains at most one item of each thread.
     fn thread(&self) -> (&Tenant, &ThreadId);
     fn bytes(&self) -> u64;
-    /// Whoever asked for it is gone: it is not begun.
+    /// The caller is gone: the item is not started.
     fn is_abandoned(&self) -> bool;
 }
 
 pub(super) struct BatchQueue<W> {
     inner: Mutex<Inner<W>>,
-    /// Statements that the database works on at once; the next ones gather meanwhile.
+    /// Statements that the database processes at once; further items gather into the next batch meanwhile.
     sender_count_max: usize,
-    /// Places for what is late, beside the senders: each has a connection.
+    /// Permits for late batches, in addition to the senders: each occupies a connection.
     late: Arc<Semaphore>,
 }
 
@@ -54,7 +55,7 @@ impl<W: BatchItem> BatchQueue<W> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// True if the caller has to begin a sender ([`BatchQueue::send_batches`]).
+    /// True if the caller has to start a sender ([`BatchQueue::send_batches`]).
     pub(super) fn push(&self, work: W) -> bool {
         let mut inner = self.lock();
         inner.waiting.push_back(work);
@@ -65,8 +66,8 @@ impl<W: BatchItem> BatchQueue<W> {
         begins
     }
 
-    /// A sender: sends what goes next until there is nothing. A panic ends what it happened in, and not the sender: whoever
-    /// stands behind it would wait for ever. Nor do they wait for what is late: the sender leaves it to itself.
+    /// A sender: sends batches until the queue is empty. A panic ends only its batch and not the sender; otherwise the
+    /// items after it would wait forever. A late batch does not delay them either: the sender detaches it.
     pub(super) async fn send_batches<F>(&self, send: impl Fn(Vec<W>) -> F)
     where
         F: Future<Output = ()> + Send + 'static,
@@ -89,7 +90,7 @@ impl<W: BatchItem> BatchQueue<W> {
         }
     }
 
-    /// What goes next; none ends the sender.
+    /// The next batch; `None` ends the sender.
     fn next(&self) -> Option<Vec<W>> {
         let mut inner = self.lock();
         inner.senders_busy -= 1;
@@ -163,7 +164,7 @@ mod tests {
         }
     }
 
-    /// Two may be late.
+    /// Two batches may be late.
     fn queue(sender_count_max: usize) -> BatchQueue<Work> {
         BatchQueue::new(sender_count_max, Arc::new(Semaphore::new(2)))
     }

@@ -1,5 +1,5 @@
-//! A commit as its function takes it: one JSON parameter beside the control and the log. What is empty is left out,
-//! and the function does not even look for it.
+//! A commit in the form that its database function takes: one JSON parameter beside the control and the log. Empty
+//! parts are omitted, and the function skips them.
 
 use engine::store::{PostKey, ThreadView};
 use machine::grant::{GrantCoverage, HoldReason};
@@ -15,13 +15,13 @@ use super::nul_escape::EscapedText;
 use crate::columns::{item_kind_name, millis, role_name, to_i64};
 use crate::encoded_commit::{EncodedChild, EncodedCommit, EncodedItem, EncodedRun};
 
-/// Far behind every deadline, and still a number of microseconds.
+/// Far later than every deadline, and still representable in microseconds.
 const WAKE_AT_MAX: i64 = 9_000_000_000_000_000;
 
 #[derive(Serialize)]
 pub(super) struct BoundCommit<'e> {
     tenant: EscapedText<'e>,
-    /// Of the lease.
+    /// The run id of the lease.
     id: EscapedText<'e>,
     of_run: EscapedText<'e>,
     of_thread: EscapedText<'e>,
@@ -57,7 +57,7 @@ pub(super) struct BoundCommit<'e> {
     deliver: Vec<BoundItem<'e>>,
 }
 
-/// What few of the commits have that go together.
+/// Parts that only few commits of a batch have.
 #[derive(Serialize)]
 pub(super) struct BatchExtras<'e> {
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -67,7 +67,7 @@ pub(super) struct BatchExtras<'e> {
 }
 
 impl<'e> BatchExtras<'e> {
-    /// None where there is nothing of it.
+    /// `None` if the commit has none of them.
     pub(super) fn from_commit(commit: &'e EncodedCommit) -> Option<Self> {
         let accepted: Vec<_> = commit.accepted.iter().map(BoundItem::from_item).collect();
         let suspensions = suspensions(commit);
@@ -75,7 +75,7 @@ impl<'e> BatchExtras<'e> {
     }
 }
 
-/// What only the first commit of a run has.
+/// Parts that only the first commit of a run has.
 #[derive(Serialize)]
 struct BoundCreation<'e> {
     agent: EscapedText<'e>,
@@ -84,7 +84,7 @@ struct BoundCreation<'e> {
     begins_after: Option<EscapedText<'e>>,
     user_message: Option<EscapedText<'e>>,
     created_at: i64,
-    /// What each run hears whose place this one takes.
+    /// The item for each run that this one supersedes.
     supersedes: BoundItem<'e>,
     #[serde(skip_serializing_if = "Option::is_none", flatten)]
     key: Option<BoundKey<'e>>,
@@ -198,17 +198,17 @@ struct BoundChild<'e> {
     body: &'e str,
 }
 
-/// How a run wants to be admitted to its thread, and which thread that is.
+/// How a run asks to be admitted to its thread, and to which thread.
 #[derive(Serialize)]
 pub(super) struct AdmissionRequest<'s> {
-    /// The number of the thread that was seen; none where there was none.
+    /// The number of the thread that was read; `None` if it did not exist.
     thread: Option<i64>,
     head: Option<EscapedText<'s>>,
     /// The run starts in the commit that creates it.
     starts: bool,
     executes: &'static str,
     waits: &'static str,
-    /// Every status in which the run in front only waits.
+    /// Every status in which the run at the front only waits.
     waits_in: Vec<&'static str>,
     queue_max: usize,
     line_max: usize,
@@ -263,7 +263,7 @@ impl<'e> BoundCommit<'e> {
         }
     }
 
-    /// The first commit of a run.
+    /// Adds the parts of a run's first commit.
     pub(super) fn with_creation(
         mut self,
         commit: &'e EncodedCommit,
@@ -326,7 +326,7 @@ impl<'e> BoundItem<'e> {
     }
 }
 
-/// In the order of the log: a call may be held, let go and held again in one commit.
+/// In the order of the log: a call may be held, released and held again in one commit.
 fn suspensions(commit: &EncodedCommit) -> Vec<BoundSuspension<'_>> {
     let opened = commit.rows.opened.iter().map(|row| (row.seq, BoundSuspension::opened(row)));
     let closed = commit.rows.closed.iter().map(|row| (row.seq, BoundSuspension::closed(row)));

@@ -1,8 +1,8 @@
-//! A point in time on clocks that nobody sets, also over a sleep of the whole machine.
+//! A point in time on clocks that cannot be set. Time during which the machine is suspended counts too.
 
 use std::time::{Duration, Instant};
 
-/// The monotonic clock, and where there is one the clock that goes on while the machine is suspended.
+/// The monotonic clock, and if available the clock that continues while the machine is suspended.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BootInstant {
     monotonic: Instant,
@@ -21,14 +21,14 @@ impl BootInstant {
         }
     }
 
-    /// Either clock says so.
+    /// True if either clock says so.
     pub(super) fn has_passed(self) -> bool {
         let slept_through = self.since_boot.zip(since_boot()).is_some_and(|(at, now)| at <= now);
         slept_through || self.monotonic <= Instant::now()
     }
 }
 
-/// The kernel counts the time of a suspension here, in hundredths of a second.
+/// The kernel includes suspended time here, in hundredths of a second.
 fn since_boot() -> Option<Duration> {
     let uptime = std::fs::read_to_string("/proc/uptime").ok()?;
     Duration::try_from_secs_f64(uptime.split_whitespace().next()?.parse().ok()?).ok()

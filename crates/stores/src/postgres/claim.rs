@@ -1,4 +1,4 @@
-//! Who works on which run: this node's lease, what it claims under it, and how it lets go.
+//! Which node works on which run: this node's lease, the runs that it claims under it, and how it releases them.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -17,7 +17,7 @@ use super::nul_escape::{escape, unescape};
 use super::stored_run::PostgresStoredRun;
 use crate::columns::{timestamp, to_i64, to_u64};
 
-/// The tenant whose queued run was given out last; the next tenant's turn is next.
+/// The tenant whose queued run was claimed last; the next tenant has the next turn.
 #[derive(Default)]
 pub(super) struct PostgresTenantTurn(Mutex<Option<String>>);
 
@@ -31,18 +31,18 @@ impl PostgresTenantTurn {
     }
 }
 
-/// In the answer of a claim, the column at which the lease begins, and the one with the rows of the inbox.
+/// In the answer to a claim: the first column of the lease, and the column with the inbox tickets.
 const LEASE_COLUMN: usize = 3;
 const TICKETS_COLUMN: usize = LEASE_COLUMN + 9;
 
-/// What became of runs that were given out.
+/// The outcome of loading claimed runs.
 struct ClaimedRuns {
     claimed: Vec<Claimed>,
     refused: Option<PostgresError>,
 }
 
 impl PostgresShared {
-    /// The number of this node. It joins when it first holds anything, and again when its lease was lost.
+    /// The number of this node. It joins when it first holds anything, and again after its lease was lost.
     pub(super) async fn ensure_joined(&self) -> Result<i64, PostgresError> {
         if let Some(node) = self.leases.node() {
             return Ok(node);
@@ -105,7 +105,7 @@ impl PostgresShared {
         match refused {
             Some(error) if claimed.is_empty() => Err(error),
             Some(PostgresError(refused)) => {
-                // What is given out by now would be held by nobody.
+                // Return the runs claimed so far: with an error they would stay held without a worker.
                 tracing::error!(%refused, "not all that is ready could be claimed");
                 Ok(claimed)
             }
@@ -113,7 +113,7 @@ impl PostgresShared {
         }
     }
 
-    /// Leases that the database has given to this node. All of them are known before anything is waited for again.
+    /// Records the leases that the database has given to this node. All of them are recorded before the next await.
     fn record_claims(&self, node: i64, rows: &[Row]) -> Result<Vec<Lease>, PostgresError> {
         let mut leases = Vec::new();
         for row in rows {
@@ -129,7 +129,7 @@ impl PostgresShared {
             if row.try_get::<_, Option<i64>>(LEASE_COLUMN)?.is_none() {
                 continue;
             }
-            // The last of the queued runs says whose turn is over.
+            // The tenant of the last queued run has had its turn.
             if row.try_get::<_, i32>(1)? > 0 {
                 self.turn.pass(row.try_get(LEASE_COLUMN + 1)?);
             }
@@ -142,20 +142,20 @@ impl PostgresShared {
         Ok(leases)
     }
 
-    /// In a statement of its own: a claim holds no lock while its answer is on the way.
+    /// Loads in a separate statement, so that a claim holds no lock while its answer is in flight.
     async fn load_all(&self, leases: &[Lease]) -> Result<ClaimedRuns, PostgresError> {
         let runs: Vec<i64> = leases.iter().map(|lease| lease.row).collect();
         match self.connections.read("SELECT * FROM loaded($1)", &[&runs]).await {
             Ok(rows) => self.load_claimed(leases, &rows, 0).await,
             Err(error) => {
-                // Nobody here knows them any more, so that they are found and let go.
+                // Forget the leases, so that the heartbeat finds them as unknown and releases them.
                 leases.iter().for_each(|lease| self.leases.forget(lease));
                 Err(error)
             }
         }
     }
 
-    /// What workers start from, from the column `first` on.
+    /// The state that workers start from, from the column `first` on.
     async fn load_claimed(
         &self,
         leases: &[Lease],
@@ -166,7 +166,7 @@ impl PostgresShared {
         for row in rows {
             let run = PostgresStoredRun::from_row(row, first)?;
             let (lease, doubt_at, last) = (run.lease.clone(), run.doubt_at, run.last_ticket());
-            // Its node may have lost it in between.
+            // The node may have lost the run in between.
             if !leases.contains(&lease) {
                 continue;
             }
@@ -176,7 +176,7 @@ impl PostgresShared {
                     self.leases.set_stored_seq(&lease, loaded.control.seq);
                     Ok(loaded)
                 }
-                // It is held: a run that cannot be decoded must not keep all others from being given out.
+                // The run stays claimed: an undecodable run must not keep all others from being claimed.
                 Err(PostgresError(StoreError::Failed(trouble @ StoreFailure::Corrupt(_)))) => {
                     self.leases.mark_read_to(&lease, last);
                     Err(trouble)
@@ -213,7 +213,7 @@ impl PostgresShared {
                 Ok(loaded)
             }
             Err(error @ PostgresError(StoreError::Failed(StoreFailure::Corrupt(_)))) => {
-                // Its worker has seen that there is something that cannot be decoded, and needs no second ring for it.
+                // The worker knows now that something cannot be decoded, and needs no second notification of it.
                 self.leases.mark_read_to(lease, last);
                 Err(error)
             }
@@ -221,7 +221,7 @@ impl PostgresShared {
         }
     }
 
-    /// Nobody in this process works on any run from here on.
+    /// Gives up all runs of this node: from here on, no worker in this process works on any run.
     pub(super) async fn hand_over(&self) -> Result<(), PostgresError> {
         let Some(node) = self.leases.node() else { return Ok(()) };
         self.leases.lose(node);
@@ -238,7 +238,7 @@ impl PostgresShared {
     }
 }
 
-/// Whether a claim of one run came with what its worker starts from.
+/// Whether the claim of one run returned the state that its worker starts from.
 fn is_loaded(rows: &[Row]) -> Result<bool, PostgresError> {
     let tickets = rows.first().map(|row| row.try_get::<_, Option<Vec<i64>>>(TICKETS_COLUMN)).transpose()?;
     Ok(tickets.flatten().is_some())

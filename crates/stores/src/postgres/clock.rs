@@ -1,4 +1,4 @@
-//! What time it is: the database's clock, carried on between two looks at it by the monotonic one.
+//! The current time: the database's clock, extrapolated between two readings with the monotonic clock.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,22 +10,22 @@ use machine::Timestamp;
 
 use crate::columns::{millis, timestamp};
 
-/// Says what time it is, in place of the database.
+/// Returns the current time in place of the database.
 pub type PostgresClockFn = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
-/// The clock that judges leases and due times, as an engine can follow it.
+/// The clock that decides on leases and due times, in a form that an engine can follow.
 #[derive(Clone)]
 pub(super) struct DatabaseClock(Arc<ClockState>);
 
 struct ClockState {
     source: Option<PostgresClockFn>,
     time: Mutex<DatabaseTime>,
-    /// Nobody sees time go back.
+    /// The clock never goes backwards.
     last: AtomicU64,
 }
 
-/// What the database said, and what was shown at that moment, if that was more: then time goes on at half its speed
-/// until the database has caught up. A clock that was set back stops nobody.
+/// The last reading from the database, and the time shown at that moment. If the shown time was ahead, it advances at
+/// half speed until the database has caught up. So time never stops, even if the database's clock was set back.
 #[derive(Clone, Copy)]
 struct DatabaseTime {
     at: Instant,
@@ -56,7 +56,7 @@ impl DatabaseClock {
         Self(Arc::new(ClockState { source, time, last: AtomicU64::new(0) }))
     }
 
-    /// What a statement is told the time is; none where the database's own counts.
+    /// The time to pass to a statement; `None` if the database's own clock applies.
     pub(super) fn override_ms(&self) -> Option<i64> {
         self.0.source.as_ref().map(|clock| millis(clock()))
     }
@@ -80,7 +80,7 @@ impl engine::clock::Clock for DatabaseClock {
     fn sleep_until(&self, at: Timestamp) -> BoxFuture<'static, ()> {
         let clock = self.clone();
         Box::pin(async move {
-            // The database may be heard again while we sleep: what counts is what its clock says.
+            // The database's clock may be read again while we sleep, and that reading counts.
             loop {
                 let left = at.ms_since(clock.now());
                 if left == 0 {

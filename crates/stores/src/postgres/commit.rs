@@ -1,5 +1,5 @@
 //! The commits: an append, a creation, a submitted item. Each is one statement, and so one round trip and one
-//! transaction; what its function answered is what happened.
+//! transaction. The answer of its database function is the outcome.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -23,13 +23,13 @@ use super::stored_run::{control_to_show, parse_item};
 use crate::columns::to_i64;
 use crate::encoded_commit::{EncodedCommit, EncodedItem};
 
-/// Times that an item is judged again because something else came in between.
+/// How often an item is judged again because the run changed in between.
 const JUDGE_COUNT_MAX: usize = 64;
 
-/// The version that a run is created with.
+/// The version of a newly created run.
 const CREATED_VERSION: u64 = 1;
 
-/// Where a run comes into being.
+/// Where and how a run is created.
 struct CreationRequest {
     tenant: Tenant,
     seen: ThreadView,
@@ -39,10 +39,10 @@ struct CreationRequest {
     key: Option<PostKey>,
 }
 
-/// What was judged of an item.
+/// The verdict on an item.
 struct JudgedItem {
     number: i64,
-    /// By which a change of what was there is seen.
+    /// Detects a change of the state that the verdict is based on.
     version: i64,
     verdict: Verdict,
 }
@@ -57,7 +57,7 @@ impl PostgresShared {
         let expected_seq = to_i64(append.expected_seq);
         let commit = match EncodedCommit::from_append(append) {
             Ok(commit) => Arc::new(commit),
-            // Whoever is fenced hears that first, whatever its commit looks like.
+            // A fenced worker gets `Fenced` first, whatever its commit looks like.
             Err(refused) => {
                 let sql = "SELECT seq = $2 FROM runs WHERE run = $1";
                 let rows = self.connections.read(sql, &[&lease.row, &expected_seq]).await?;
@@ -82,7 +82,7 @@ impl PostgresShared {
         Ok(Appended { woken, version: commit.expected_version + 1 })
     }
 
-    /// The runs that it woke.
+    /// Returns the runs that it woke.
     pub(super) async fn append_alone(
         &self,
         lease: &Lease,
@@ -188,7 +188,7 @@ impl PostgresShared {
                 return Err(StoreError::Busy(Busy::QueueFull { max: QUEUE_WITH_SUPERSEDING_MAX }).into());
             }
             "lapsed" => return Err(lease_lapsed()),
-            // The node is gone; the next one who asks joins again.
+            // The node's lease is gone; the next caller makes the node join again.
             "fenced" => {
                 node.into_iter().for_each(|node| self.leases.lose(node));
                 return Err(lease_lapsed());
@@ -206,7 +206,7 @@ impl PostgresShared {
         Ok(Created { admission, lease, woken, version: CREATED_VERSION })
     }
 
-    /// The run that was created in the hands of this node.
+    /// Records the lease of a run that was created as held by this node.
     fn record_lease(&self, node: i64, row: i64, tenant: &Tenant, commit: &EncodedCommit) -> Lease {
         let (run, thread) = (commit.state.run.clone(), commit.state.thread.clone());
         let lease = Lease { tenant: tenant.clone(), thread, run, epoch: 1, row };
@@ -249,7 +249,7 @@ impl PostgresShared {
         Err(unavailable(format!("the run changed {JUDGE_COUNT_MAX} times while an item for it was judged")))
     }
 
-    /// The verdict on what is there now.
+    /// The verdict, based on the current state.
     async fn judge(&self, tenant: &Tenant, run: &RunId, item: &Item) -> Result<JudgedItem, PostgresError> {
         let id = item.decision().and_then(|decision| decision.id.as_ref()).map(|id| escape(id.as_str()));
         let sql = include_str!("sql/run_shown.sql");
@@ -260,7 +260,7 @@ impl PostgresShared {
         let earlier = row.try_get::<_, Option<&str>>(4)?.map(serde_json::from_str).transpose();
         let earlier = earlier.map_err(|error| corrupt(error.to_string()))?;
         let ended: bool = row.try_get(6)?;
-        // What is left of a run that was ended by its columns need not be decodable.
+        // The remaining state of a run that was ended by its columns need not be decodable.
         if ended {
             return Ok(JudgedItem { number, version, verdict: judge_after_end(item, earlier.as_ref()) });
         }
@@ -274,7 +274,7 @@ impl PostgresShared {
         Ok(JudgedItem { number, version, verdict: judge_item(item, &context) })
     }
 
-    /// The runs that a commit woke, from the column `first` on. Whoever holds one of them elsewhere is told.
+    /// The runs that a commit woke, from the column `first` on. Notifies the other nodes that hold some of them.
     fn woken(&self, row: &Row, first: usize) -> Result<Vec<RunId>, PostgresError> {
         let woken: Vec<String> = row.try_get(first)?;
         let (runs, nodes): (Vec<i64>, Vec<i64>) = (row.try_get(first + 1)?, row.try_get(first + 2)?);
@@ -284,8 +284,8 @@ impl PostgresShared {
         Ok(woken.into_iter().map(|id| RunId::from(unescape(id))).collect())
     }
 
-    /// Whoever watches the run on another node is told, and whoever shows what people have to answer. Of the latter
-    /// nobody knows whether there is one: a look would not find what they missed.
+    /// Notifies watchers of the run on other nodes, and clients there that list pending approvals. It is unknown
+    /// whether such clients exist: polling would not find what they missed.
     pub(super) fn notify_peers(&self, lease: &Lease, commit: &EncodedCommit) {
         if commit.rows.changes_suspensions() {
             self.outgoing.queue_approvals(&lease.tenant, &lease.run);
@@ -295,7 +295,7 @@ impl PostgresShared {
         }
     }
 
-    /// This node wakes what it holds by itself.
+    /// This node wakes the runs that it holds by itself.
     fn wake(&self, target: WakeTarget) {
         if self.leases.node() != Some(target.node) {
             self.outgoing.queue_run(target);
@@ -303,7 +303,7 @@ impl PostgresShared {
     }
 }
 
-/// The node may not write before it has renewed its lease; that is tried all the time.
+/// The node may not write until it has renewed its lease, which it tries continuously.
 pub(super) fn lease_lapsed() -> PostgresError {
     unavailable("the lease of this node has run out and is not renewed yet")
 }
@@ -312,7 +312,7 @@ pub(super) fn json(value: &impl Serialize) -> Result<String, PostgresError> {
     serde_json::to_string(value).map_err(|error| impossible(error.to_string()))
 }
 
-/// The commit is the first of its run.
+/// Checks that the commit is the first of its run.
 fn check_first_commit(seen: &ThreadView, commit: &EncodedCommit) -> Result<(), PostgresError> {
     let first = commit.expected_seq == 0 && commit.log.is_some();
     if !first || commit.state.thread != seen.id || !commit.consumed.is_empty() {

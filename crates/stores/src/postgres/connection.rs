@@ -1,4 +1,4 @@
-//! Connections: how many there are, how long anybody waits for one or for an answer, and what is asked again.
+//! Connections: how many there are, how long callers wait for one or for an answer, and which statements are retried.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -24,30 +24,30 @@ use super::tls::{self, Tls};
 use crate::failure_counters::FailureCounters;
 use crate::read_permits::{PendingRead, PermittedRead, ReadPermits};
 
-/// Tries of what two transactions stood in each other's way for.
+/// Attempts for a statement that conflicts with another transaction.
 const REPEAT_COUNT_MAX: u32 = 8;
 const SCHEMA_BYTES_MAX: usize = 40;
-/// All that a statement of ours looks for has an index, and the tables grow while plans are kept: no plan may read a whole
-/// table. So a plan that fits one set of parameters fits all, and is made once. None is worth being compiled.
+/// Everything that our statements look up has an index, and the tables grow while plans are cached: no plan may scan a
+/// whole table. So a plan that suits one set of parameters suits all, and is made once. None is worth JIT compilation.
 const PLANS: &str = "-c enable_seqscan=off -c enable_bitmapscan=off -c enable_hashjoin=off -c enable_mergejoin=off \
                      -c plan_cache_mode=force_generic_plan -c jit=off";
-/// Whoever waited for a lock reads what was committed meanwhile. Under anything stricter it would go on with what it had
-/// seen before, and not be told.
+/// A statement that waited for a lock must read what was committed meanwhile. Under a stricter level it would silently
+/// continue with what it had seen before.
 const ISOLATION: &str = "-c default_transaction_isolation=read\\ committed";
 const KEEP_ALIVE_AFTER: Duration = Duration::from_secs(10);
 
-/// What a statement does decides what may be done when its answer is lost.
+/// Decides what may be done when a statement's answer is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StatementKind {
-    /// Asked once more on another connection.
+    /// Sent once more on another connection.
     Read,
-    /// It may be stored all the same: whoever asked finds out.
+    /// It may have been stored nevertheless: the caller finds out.
     Write,
 }
 
 pub(super) type Parameters<'p> = &'p [&'p (dyn ToSql + Sync)];
 
-/// Where the database is, and how every connection of ours is made.
+/// The database's address, and how each of our connections is made.
 #[derive(Clone)]
 pub(super) struct Address {
     servers: Servers,
@@ -62,7 +62,7 @@ impl Address {
         Ok(Self { servers: Servers::from_config(&config)?, tls })
     }
 
-    /// To whichever of its servers takes us, within so long for all of them together.
+    /// Connects to the first of its servers that accepts us; `within` limits the time for all of them together.
     pub(super) async fn connect(&self, within: Duration) -> Result<OpenConnection, NotConnected> {
         self.servers.connect(&self.tls, within).await
     }
@@ -84,7 +84,7 @@ impl Connect for PoolConnector {
             let (client, connection) = match self.address.connect(self.within).await {
                 Ok(opened) => opened,
                 Err(NotConnected::Refused(error)) => return Err(error),
-                // No error of the client says so; the pool does, whose time for this is over with it.
+                // The client has no error for this. The pool reports it, because its own timeout ends at the same time.
                 Err(NotConnected::TimedOut(_)) => return std::future::pending().await,
             };
             let traffic = tokio::spawn(async move {
@@ -97,7 +97,7 @@ impl Connect for PoolConnector {
     }
 }
 
-/// With what every session of ours needs.
+/// Parses the address and adds the options that each of our sessions needs.
 fn config(address: &str, settings: &PostgresSettings) -> Result<Config, PostgresOpenError> {
     let mut config = Config::from_str(address).map_err(|why| PostgresOpenError::Address(why.to_string()))?;
     let schema = &settings.schema;
@@ -105,7 +105,7 @@ fn config(address: &str, settings: &PostgresSettings) -> Result<Config, Postgres
     if schema.is_empty() || schema.len() > SCHEMA_BYTES_MAX || !schema.chars().all(plain) {
         return Err(PostgresOpenError::Schema(schema.clone()));
     }
-    // A session that waits within a transaction holds locks: none of ours ever does, for longer than this.
+    // A session that idles within a transaction holds locks; ours never do so for longer than this.
     let ours = format!(
         "-c search_path={schema} {ISOLATION} {PLANS} -c statement_timeout={statement} -c idle_in_transaction_session_timeout={statement}",
         statement = settings.statement_timeout.as_millis(),
@@ -116,7 +116,7 @@ fn config(address: &str, settings: &PostgresSettings) -> Result<Config, Postgres
     };
     config.options(options);
     config.tcp_user_timeout(settings.answer_timeout);
-    // A connection that nobody carries any more is noticed, also by whoever only listens.
+    // Detects a dead connection, even one that only listens.
     config.keepalives_idle(KEEP_ALIVE_AFTER).keepalives_interval(KEEP_ALIVE_AFTER / 2).keepalives_retries(3);
     if config.get_application_name().is_none() {
         config.application_name("holdpoint");
@@ -132,11 +132,11 @@ pub(super) struct Connections {
     pub(super) write_metrics: WriteMetrics,
     /// Lists are for people, who can wait.
     pub(super) lists: ReadPermits,
-    /// Logs are what workers and streams go on with: they never wait for a list.
+    /// Workers and streams need logs to continue: they never wait for a list.
     pub(super) logs: ReadPermits,
 }
 
-/// What writing takes, and what is in its way.
+/// Durations of writes, and failures of all statements.
 #[derive(Default)]
 pub(super) struct WriteMetrics {
     pub(super) sync_us: Histogram,
@@ -150,7 +150,7 @@ impl Connections {
         let connections = Manager::from_connect(Config::new(), connector, ManagerConfig { recycling_method });
         let pool = Pool::builder(connections)
             .max_size(settings.connection_count_max)
-            // Those that were used last have their plans at hand.
+            // The most recently used connections have their plans cached.
             .queue_mode(QueueMode::Lifo)
             .wait_timeout(Some(settings.connection_wait_max))
             .create_timeout(Some(settings.connection_wait_max))
@@ -174,7 +174,7 @@ impl Connections {
         })
     }
 
-    /// One statement, which is one transaction.
+    /// Runs one statement, which is one transaction.
     pub(super) async fn query(
         &self,
         kind: StatementKind,
@@ -258,7 +258,7 @@ impl Connections {
         rows.into_iter().next().ok_or_else(|| unavailable("the database answered nothing"))
     }
 
-    /// A place in a lane, waited for as long as for a connection.
+    /// Acquires a read permit, waiting at most as long as for a connection.
     pub(super) async fn acquire_read<T>(
         &self,
         permits: &ReadPermits,
@@ -304,12 +304,12 @@ impl Connections {
     }
 }
 
-/// Lists and logs together have at most half of the connections, if there are four: the other half commits.
+/// With four or more connections, lists and logs together use at most half of them: the other half commits.
 fn slow_read_count(connection_count_max: usize) -> usize {
     (connection_count_max / 4).max(1)
 }
 
-/// An answer of ours is worth nothing if the server says "done" before its disk does.
+/// Our acknowledgement is worth nothing if the server reports a commit before its disk has it.
 pub(super) const REQUIRE_DURABLE_COMMIT: &str = "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'";
 
 enum QueryFailure {
@@ -319,7 +319,7 @@ enum QueryFailure {
     Unanswered,
 }
 
-/// Not given to anybody else.
+/// Removes the connection from the pool.
 fn discard(client: Object) {
     drop(Object::take(client));
 }

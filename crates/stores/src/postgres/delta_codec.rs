@@ -1,4 +1,4 @@
-//! What is said on the way of a run, as nodes tell it to each other: in notes that fit into a notification.
+//! Encodes live deltas of a run for other nodes, in payloads that fit into a notification.
 
 use engine::live::{Delta, Part, ToolNote, ToolNoteBody};
 use engine::store::LiveUpdate;
@@ -8,12 +8,12 @@ use serde_json::Value;
 
 use super::notify::PAYLOAD_BYTES_MAX;
 
-/// Text of one note, as it is written; the rest of the note is for names.
+/// Text bytes of one payload, as encoded; the rest of the payload is for names.
 const TEXT_BYTES_MAX: usize = 6_000;
-/// In front of each note stands who sends it.
+/// Reserved for the sender, which is prepended to each payload.
 const HEAD_BYTES_MAX: usize = 32;
 
-/// One note. Names are short because all of it has to fit.
+/// One payload. Names are short because all of it has to fit.
 #[derive(Serialize, Deserialize)]
 struct EncodedDelta {
     run: String,
@@ -38,7 +38,7 @@ enum PayloadPart {
     Arguments { index: u16, call: Option<String> },
 }
 
-/// Each as it is sent. What has names that leave no room is left out.
+/// Encodes each update. An update whose names leave no room is dropped.
 pub(super) fn encode(run: &RunId, after: u64, said: Vec<LiveUpdate>) -> Vec<String> {
     let words = said.into_iter().flat_map(|said| match said {
         LiveUpdate::Delta(delta) => split_delta(&delta),
@@ -77,7 +77,7 @@ fn tool_note(call: String, attempt: u32, body: ToolNoteBody) -> LiveUpdate {
 fn tool_note_body(note: ToolNote) -> PayloadBody {
     let (call, attempt) = (note.call_id.as_str().to_owned(), note.attempt);
     match note.body {
-        // A line of a log that is longer is cut: nobody joins the pieces of one.
+        // A longer log line is truncated: receivers do not join the pieces of a line.
         ToolNoteBody::Log(text) => PayloadBody::Log {
             call,
             attempt,
@@ -108,7 +108,7 @@ fn split_delta(delta: &Delta) -> Vec<PayloadBody> {
     pieces.collect()
 }
 
-/// In pieces that are short enough when they are written.
+/// Splits the text into pieces that are short enough when encoded.
 fn split_text(text: &str) -> Vec<&str> {
     let (mut pieces, mut begin, mut bytes) = (Vec::new(), 0, 0);
     for (at, sign) in text.char_indices() {

@@ -1,4 +1,4 @@
-//! What PostgreSQL's errors mean to whoever asked the store, and which of them are tried again.
+//! Maps PostgreSQL's errors to the store's errors, and says which of them are retried.
 
 use std::error::Error as _;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::fmt;
 use engine::store::{StoreError, StoreFailure};
 use tokio_postgres::Error;
 
-/// Stops a commit or a read. Errors of the database turn into it by themselves.
+/// Stops a commit or a read. Database errors convert into it with `?`.
 #[derive(Debug)]
 pub(super) struct PostgresError(pub(super) StoreError);
 
@@ -40,19 +40,19 @@ pub(super) fn unavailable(why: impl Into<String>) -> PostgresError {
     PostgresError(StoreError::Failed(StoreFailure::Unavailable(why.into())))
 }
 
-/// Nothing was stored, and the same again may work at once: two transactions stood in each other's way.
+/// Nothing was stored, and a retry may succeed at once: two transactions conflicted.
 pub(super) fn is_retryable(error: &Error) -> bool {
     matches!(code(error), "40001" | "40P01")
 }
 
-/// The connection is of no use any more: it is closed, or it leads to a server that does not take writes.
+/// The connection is unusable: it is closed, or it leads to a server that does not accept writes.
 pub(super) fn is_connection_lost(error: &Error) -> bool {
     error.is_closed()
         || error.as_db_error().is_none()
         || matches!(code(error), "25006" | "57P01" | "57P02" | "57P03")
 }
 
-/// What was prepared is gone or has changed: nothing was done, and on another connection it is prepared anew.
+/// The prepared statement is gone or outdated: nothing was done, and another connection prepares it again.
 pub(super) fn is_unprepared(error: &Error) -> bool {
     matches!(code(error), "26000" | "0A000")
 }
@@ -64,19 +64,19 @@ fn code(error: &Error) -> &str {
 fn to_refused(error: &Error) -> StoreError {
     let text = error_chain(error);
     match code(error) {
-        // Raised by our own functions: what is asked for contradicts what is stored.
+        // Raised by our own functions: the request contradicts what is stored.
         "HPI00" => {
             StoreError::Impossible(error.as_db_error().map_or(text, |error| error.message().to_owned()))
         }
-        // So is this: a decision came to a worker under an id that was used before.
+        // Also raised by our functions: a decision reached a worker under an id that was used before.
         "HPB00" => StoreError::Behind,
         "53100" => StoreFailure::Full(text).into(),
         code if code.starts_with("XX") => StoreFailure::Corrupt(text).into(),
-        // The tables refuse what cannot be, and no index takes a name of that length: whoever wrote it made a mistake.
+        // Constraint violations, and names too long for an index: the caller made a mistake.
         code if code.starts_with("23") || code.starts_with("22") || code.starts_with("54") => {
             StoreError::Impossible(text)
         }
-        // Not the database but the reading of a row: a column that has another type than it was written with.
+        // Not a database error: a column does not have the type that it was written with.
         "" if is_row_error(error) => StoreFailure::Corrupt(text).into(),
         _ => StoreFailure::Unavailable(text).into(),
     }
@@ -89,7 +89,7 @@ fn is_row_error(error: &Error) -> bool {
     }
 }
 
-/// With all its causes: the database's own words come last.
+/// The error with all its causes: the database's own message comes last.
 fn error_chain(error: &Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -104,23 +104,23 @@ fn error_chain(error: &Error) -> String {
 /// Why a database could not be opened as a store.
 #[derive(Debug)]
 pub enum PostgresOpenError {
-    /// The address cannot be read.
+    /// The address cannot be parsed.
     Address(String),
-    /// The name of a schema must be plain, so that it means the same wherever it is written.
+    /// The name of a schema must be plain, so that it needs no quoting anywhere.
     Schema(String),
-    /// Whom to believe that they are the database cannot be found out.
+    /// The trusted CA certificates cannot be determined.
     Certificates(String),
-    /// The session is not what was asked for.
+    /// The session does not have the requested options.
     SessionOptionsIgnored,
-    /// Whoever listens hears nothing.
+    /// LISTEN receives nothing.
     NotificationsLost,
-    /// The database cannot keep every text.
+    /// The database's encoding cannot store every text.
     Encoding(String),
-    /// There are no tables of ours.
+    /// The schema has no tables of ours.
     NoStore {
         schema: String,
     },
-    /// Written by an earlier version of this software, and not brought up yet.
+    /// Written by an earlier version of this software, and not migrated yet.
     Older {
         found: i32,
         known: i32,

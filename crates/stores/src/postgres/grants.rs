@@ -1,4 +1,4 @@
-//! Grants: given for a whole thread, read for a call or a list, revoked. Those of approvals come with their commit.
+//! Grants: given for a whole thread, read for a call or a list, revoked. Grants by approvals come with their commit.
 
 use engine::store::{
     AutoApproval, GRANTS_READ_MAX, GrantFilter, GrantView, Lease, Listed, Page, StoreError, Tenant,

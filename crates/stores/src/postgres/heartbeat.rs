@@ -1,5 +1,5 @@
-//! The pulse of a node: its lease is renewed, other nodes are told what concerns them, and once in a while it is
-//! looked whether anything was missed. All of it on one connection of its own, so that no crowd keeps it waiting.
+//! A node's heartbeat: it renews the node's lease, sends notifications to other nodes, and polls now and then for
+//! notifications that were lost. It has a connection of its own, so that load on the pool cannot delay it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,12 +15,12 @@ use super::connection::{Address, Parameters, REQUIRE_DURABLE_COMMIT};
 use super::errors::{PostgresError, unavailable};
 use crate::columns::{to_i64, to_u64};
 
-/// Before a database that cannot be reached is tried again.
+/// Pause before reconnecting to an unreachable database.
 const RETRY_AFTER: Duration = Duration::from_millis(200);
-/// Before a database that takes no notifications is asked to take some again.
+/// Pause before sending again when the database refused notifications.
 const SEND_RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// Ends with the store: it is aborted.
+/// Runs until the store aborts it.
 pub(super) async fn run(shared: Arc<PostgresShared>, address: Address) {
     let mut heartbeat = Heartbeat::new(shared, address);
     loop {
@@ -46,18 +46,18 @@ struct Heartbeat {
     connection: Option<HeartbeatConnection>,
     renew_at: Instant,
     poll_at: Instant,
-    /// What others have to be told could not be sent, and is sent again then.
+    /// Sending notifications failed; they are sent again at this time.
     retry_send_at: Option<Instant>,
-    /// Before this, the silence of others may be our own: we were away too.
+    /// Until then another node's missing renewals may be our fault: we were disconnected too.
     expire_others_at: Instant,
     was_disconnected: bool,
-    /// Since the last renewal nobody has looked for what is left behind.
+    /// Leftovers have not been searched for since the last renewal.
     cleanup_due: bool,
-    /// As the last look found them.
+    /// The nodes found by the last poll.
     nodes: Vec<i64>,
 }
 
-/// A connection, whoever carries its traffic, and what was asked on it before: nothing is planned twice.
+/// A connection, the task that drives it, and its prepared statements: no statement is planned twice.
 struct HeartbeatConnection {
     client: Client,
     traffic: AbortHandle,
@@ -110,7 +110,7 @@ impl Heartbeat {
         self.retry_send_at.map_or(next_at, |at| next_at.min(at))
     }
 
-    /// No step of the pulse may take so long that the lease runs out meanwhile.
+    /// The longest that one step may take without the lease expiring in the meantime.
     fn step_max(&self) -> Duration {
         self.shared.settings.lease / 3
     }
@@ -118,7 +118,7 @@ impl Heartbeat {
     async fn tick(&mut self) -> Result<(), PostgresError> {
         if self.connection.is_none() {
             self.connection = Some(self.connect().await?);
-            // Whatever was said while nobody listened is looked for; and whoever else was cut off has time to come back.
+            // Poll for notifications missed while disconnected, and give other nodes that were cut off time to return.
             let now = Instant::now();
             (self.renew_at, self.poll_at) = (now, now);
             if self.was_disconnected {
@@ -126,7 +126,7 @@ impl Heartbeat {
             }
             self.was_disconnected = true;
         }
-        // Nothing stands between two renewals for longer than one step.
+        // At most one step runs between two renewals.
         self.renew_if_due().await?;
         self.send().await?;
         self.renew_if_due().await?;
@@ -155,7 +155,7 @@ impl Heartbeat {
     }
 
     async fn connect(&self) -> Result<HeartbeatConnection, PostgresError> {
-        // Some of the step is left for the first statement.
+        // Leave part of the step for the first statement.
         let connect_max = self.step_max() * 3 / 4;
         let opened = async {
             let (client, connection) = self.address.connect(connect_max).await?;
@@ -180,7 +180,7 @@ impl Heartbeat {
         let step_max = self.step_max();
         let connection = self.connection.as_mut().ok_or_else(|| unavailable("there is no connection"))?;
         let answered = tokio::time::timeout(step_max, connection.query(sql, parameters)).await;
-        // What is asked behind an answer that does not come would wait for it too.
+        // Later statements on this connection would wait for the missing answer too.
         answered.unwrap_or_else(|_| {
             self.connection = None;
             Err(late())
@@ -207,7 +207,8 @@ impl Heartbeat {
         to_i64(u64::try_from(self.shared.settings.lease.as_millis()).unwrap_or(u64::MAX))
     }
 
-    /// What this node holds and nobody here knows of: the answer of a claim or a creation was lost.
+    /// Runs that the database assigns to this node but the node does not know: the answer to a claim or creation was
+    /// lost.
     async fn release_unknown_leases(&mut self) -> Result<(), PostgresError> {
         let shared = self.shared.clone();
         let Some(node) = shared.leases.node() else { return Ok(()) };
@@ -227,7 +228,7 @@ impl Heartbeat {
         Ok(())
     }
 
-    /// Nodes that are gone. Whoever finds them frees what they held.
+    /// Releases the runs of nodes whose lease has expired. Any node may do this.
     async fn take_over(&mut self) -> Result<(), PostgresError> {
         if Instant::now() < self.expire_others_at {
             return Ok(());
@@ -243,7 +244,7 @@ impl Heartbeat {
         Ok(())
     }
 
-    /// What the database does not take is sent later: the lease, the look and the runs of those who are gone come first.
+    /// Notifications that the database refuses are sent later: renewing, polling and taking over runs come first.
     async fn send(&mut self) -> Result<(), PostgresError> {
         if self.retry_send_at.is_some_and(|at| Instant::now() < at) {
             return Ok(());
@@ -268,7 +269,7 @@ impl Heartbeat {
         Ok(())
     }
 
-    /// What a lost notification would have said. Gives how long the next node to go silent has left.
+    /// Finds what lost notifications would have announced. Returns the time until the next node's lease expires.
     async fn poll(&mut self) -> Result<Option<Duration>, PostgresError> {
         let shared = self.shared.clone();
         let sql = include_str!("sql/look.sql");
@@ -289,7 +290,7 @@ impl Heartbeat {
         }
         let grown: Vec<i64> = row.try_get(5)?;
         shared.incoming.push_committed(grown.into_iter().filter_map(|run| shared.watched_runs.forget(run)));
-        // Whoever is gone may have left without a word on its last commits.
+        // A node that is gone may not have sent the notifications for its last commits.
         let nodes: Vec<i64> = row.try_get(6)?;
         if self.nodes.iter().any(|node| !nodes.contains(node)) {
             shared.incoming.push_approvals_missed();

@@ -1,4 +1,4 @@
-//! Every call that is held in a database, found beside its nodes.
+//! Lists every held call in a database, independently of its nodes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,9 +18,9 @@ use crate::columns::{parse_suspension_kind, to_u64};
 use crate::doctor::{Fault, LogFold};
 use crate::held_calls::{HoldingRun, SurveyedCall, UnreadableCall};
 
-/// So many are read in one short transaction.
+/// Held calls read in one short transaction.
 const SCAN_COUNT_MAX: i64 = 64;
-/// Of one run after the other, so that its control is decoded once; each with the event that holds it.
+/// Ordered by run, so that each control is decoded once; each call comes with the event that holds it.
 const SCAN: &str = "SELECT s.run, s.call, s.seq, split_part(c.body, E'\\n', (s.seq - c.first_seq + 1)::integer), s.kind
     FROM (
         SELECT run, call, seq, kind FROM suspensions
@@ -30,17 +30,17 @@ const SCAN: &str = "SELECT s.run, s.call, s.seq, split_part(c.body, E'\\n', (s.s
         SELECT first_seq, body FROM commits WHERE commits.run = s.run AND last_seq >= s.seq ORDER BY last_seq LIMIT 1
     ) AS c ON true
     ORDER BY s.run, s.call";
-/// One that came with a message of the run's thread, or one of the configuration.
+/// An inline agent that came with a message of the run's thread, or one of the configuration.
 const REVISION: &str =
     "SELECT b.text FROM runs r JOIN brought b ON b.thread = r.thread WHERE r.run = $1 AND b.digest = $2
     UNION ALL SELECT text FROM revisions WHERE digest = $2 LIMIT 1";
 
-/// By its digest, as it is stored.
+/// The stored text of each revision, by its digest.
 type Revisions = BTreeMap<Digest, Arc<str>>;
 
 impl Upkeep {
-    /// Judges every held call, without a change, in the order of runs and calls. `progress` hears how many there were
-    /// so far.
+    /// Passes every held call to `judge`, in the order of runs and calls, and changes nothing. `progress` receives the
+    /// number of calls so far.
     pub async fn held_calls<T>(
         &self,
         mut judge: impl FnMut(&SurveyedCall) -> T,
@@ -60,7 +60,7 @@ impl Upkeep {
         Ok(judged)
     }
 
-    /// The next held calls, as they are at one moment. Gives the last one, or none if there are no more.
+    /// Reads the next held calls in one snapshot. Returns the last one, or `None` if there are no more.
     async fn scan(
         &self,
         after: &(i64, String),
@@ -147,7 +147,7 @@ async fn holder(
     Ok(HoldingRun { tenant: Tenant::from(tenant.as_str()), control, revision })
 }
 
-/// A control that another fold wrote is folded anew from the log.
+/// A control that was written by another version of the fold is folded again from the log.
 async fn fold_log(snapshot: &Snapshot<'_>, run: i64, tenant: &str) -> Result<Control, PostgresError> {
     let (mut log, mut after) = (LogFold::default(), 0);
     loop {

@@ -1,5 +1,4 @@
-//! Keys by which a repeat is recognised, of a message that was posted and of an answer that was given; and the key of
-//! callbacks.
+//! Idempotency keys of posted messages and of answers, and the key of callbacks.
 
 use engine::callback::{CallbackKey, KeyRotation, KeysToRemove, StoredCallbackKeys};
 use engine::store::{STORED_RESPONSES_MAX, StoreError, StoredResponse, Tenant, too_many_stored_responses};
@@ -13,7 +12,7 @@ use super::nul_escape::{escape, unescape};
 use crate::columns::{digest, to_i64};
 
 impl PostgresShared {
-    /// What is kept: of the current ones the first.
+    /// The stored keys. If several nodes draw a first key, the first one stored wins.
     pub(super) async fn callback_keys(
         &self,
         drawn: Option<CallbackKey>,
@@ -58,7 +57,7 @@ impl PostgresShared {
         Ok(!self.change(sql, &[]).await?.is_empty())
     }
 
-    /// What is kept, which is the first one.
+    /// The stored response, which is the first one.
     pub(super) async fn store_response(
         &self,
         tenant: &Tenant,

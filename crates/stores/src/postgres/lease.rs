@@ -1,4 +1,4 @@
-//! What this node holds, as far as it knows: its own lease on all of it, and who was given what.
+//! What this node holds, as far as it knows: the node's own lease, and the leases of its runs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,7 +9,7 @@ use machine::inbox::Ticket;
 
 use super::boot_instant::BootInstant;
 
-/// In memory beside the rows: nothing is decided here but whether something may still be sent.
+/// An in-memory copy of the rows: it only decides whether a statement may still be sent.
 pub(super) struct PostgresLeases {
     held: Mutex<PostgresHeldLeases>,
 }
@@ -18,11 +18,11 @@ pub(super) struct PostgresLeases {
 struct PostgresHeldLeases {
     node: Option<NodeLease>,
     leases: BTreeMap<i64, KnownLease>,
-    /// Runs that the database says are ours and that nobody here knows of, since when.
+    /// Runs that the database assigns to this node but that this process does not know of, and since when.
     unknown_since: BTreeMap<(i64, i64), Instant>,
 }
 
-/// The number of this node in the database, and how long it may send.
+/// The number of this node in the database, and until when it may send.
 #[derive(Clone, Copy, Debug)]
 struct NodeLease {
     node: i64,
@@ -31,9 +31,9 @@ struct NodeLease {
 
 struct KnownLease {
     lease: Lease,
-    /// The last row of the inbox that its worker has read.
+    /// The last inbox row that the worker has read.
     read_to: Ticket,
-    /// The last event that its worker knows to be stored.
+    /// The last event that the worker knows to be stored.
     seq: u64,
 }
 
@@ -43,7 +43,7 @@ impl PostgresLeases {
     }
 
     fn lock(&self) -> MutexGuard<'_, PostgresHeldLeases> {
-        // A change that a panic cut short left a lease out; it did not make one up.
+        // A change cut short by a panic can leave a lease out, but never invent one.
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -51,13 +51,13 @@ impl PostgresLeases {
         self.lock().node.map(|lease| lease.node)
     }
 
-    /// `until` is counted from before the database was asked, so that it ends here no later than there.
+    /// `until` is counted from before the database was asked, so that the lease ends here no later than there.
     pub(super) fn join(&self, node: i64, until: BootInstant) {
         let mut held = self.lock();
         *held = PostgresHeldLeases { node: Some(NodeLease { node, until }), ..PostgresHeldLeases::default() };
     }
 
-    /// True if the lease had run out here before it was renewed.
+    /// True if the lease had expired here before it was renewed.
     pub(super) fn renew(&self, node: i64, until: BootInstant) -> bool {
         let mut held = self.lock();
         match &mut held.node {
@@ -70,7 +70,7 @@ impl PostgresLeases {
         }
     }
 
-    /// The lease of this node is over: nothing that it held is its own any more.
+    /// The lease of this node is lost: it no longer owns anything that it held.
     pub(super) fn lose(&self, node: i64) {
         let mut held = self.lock();
         if held.node.is_some_and(|lease| lease.node == node) {
@@ -88,7 +88,7 @@ impl PostgresLeases {
             && held.leases.get(&lease.row).is_some_and(|known| known.lease == *lease)
     }
 
-    /// False if the node that claimed it has lost its lease meanwhile.
+    /// False if the node that claimed the run has lost its lease meanwhile.
     pub(super) fn add(&self, node: i64, lease: Lease, seq: u64) -> bool {
         let mut held = self.lock();
         let later = held.leases.get(&lease.row).is_some_and(|known| known.lease.epoch > lease.epoch);
@@ -99,12 +99,12 @@ impl PostgresLeases {
         ours
     }
 
-    /// Its worker has read its inbox as far as this.
+    /// The worker has read the inbox up to this ticket.
     pub(super) fn mark_read_to(&self, lease: &Lease, read_to: Ticket) {
         self.change(lease, |known| known.read_to = known.read_to.max(read_to));
     }
 
-    /// Its log is known to be as long as this.
+    /// The log is known to be stored up to this event.
     pub(super) fn set_stored_seq(&self, lease: &Lease, seq: u64) {
         self.change(lease, |known| known.seq = seq);
     }
@@ -116,7 +116,7 @@ impl PostgresLeases {
         }
     }
 
-    /// How long its log is, as far as its worker knows; none where it is not held here.
+    /// The last stored event, as far as the worker knows; `None` if the run is not held here.
     pub(super) fn seq(&self, lease: &Lease) -> Option<u64> {
         self.lock().leases.get(&lease.row).filter(|known| known.lease == *lease).map(|known| known.seq)
     }
@@ -128,18 +128,18 @@ impl PostgresLeases {
         }
     }
 
-    /// The run under this number, if it is held here.
+    /// The lease of the run with this number, if it is held here.
     pub(super) fn for_run(&self, run: i64) -> Option<Lease> {
         self.lock().leases.get(&run).map(|known| known.lease.clone())
     }
 
-    /// The same, if something has come for it that its worker has not read.
+    /// The same, if the run has inbox items that its worker has not read.
     pub(super) fn for_unread_run(&self, run: i64, last: Ticket) -> Option<Lease> {
         self.lock().leases.get(&run).filter(|known| known.read_to < last).map(|known| known.lease.clone())
     }
 
-    /// Of what the database says this node holds, what has been strange to it for so long that no answer of a claim
-    /// can be under way: its answer was lost.
+    /// Of the runs that the database assigns to this node, those that it has not known for so long that no answer to a
+    /// claim can still be in flight: the answer was lost.
     pub(super) fn unknown_leases(
         &self,
         node: i64,

@@ -1,5 +1,5 @@
-//! The ear of a node: one connection that only listens, and waits for a word of its own first. What it misses is looked
-//! for.
+//! A node's listener: one connection that only listens, and first waits for a probe of its own. Polling finds the
+//! notifications that it misses.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use super::{PostgresShared, delta_codec};
 
 const RETRY_AFTER: Duration = Duration::from_millis(200);
 
-/// Ends with the store: it is aborted.
+/// Runs until the store aborts it.
 pub(super) async fn listen(shared: Arc<PostgresShared>, address: Address) {
     loop {
         let Err(PostgresError(refused)) = listen_once(&shared, &address).await;
@@ -37,13 +37,13 @@ async fn listen_once(
     }
 }
 
-/// Comes back only where it failed.
+/// Returns only when it failed.
 async fn subscribe(shared: &PostgresShared, probe: &ListenProbe, client: &Client) -> PostgresError {
     let (sql, time) = (format!("LISTEN {}", shared.channel), shared.settings.answer_timeout);
     match tokio::time::timeout(time, client.batch_execute(&sql)).await {
         Err(_) => unavailable("the database does not answer"),
         Ok(Ok(())) => {
-            // What was said before is looked for, and whoever reads reads again.
+            // Earlier notifications may be lost: poll for them, and make all readers read again.
             shared.poll_now.notify_one();
             shared.incoming.push_committed(shared.watched_runs.take_all());
             shared.incoming.push_approvals_missed();

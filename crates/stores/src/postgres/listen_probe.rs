@@ -1,6 +1,6 @@
-//! Whether what is said arrives. Between a node and its database may be something that gives each statement another
-//! connection: whoever listens there hears nothing, and is not told. So each connection that listens waits for a word of
-//! its own first.
+//! Verifies that LISTEN works. A transaction-pooling proxy between a node and its database gives each statement another
+//! connection: a listener behind it receives nothing, and no error either. So each listening connection first waits for
+//! a probe of its own.
 
 use std::collections::hash_map::RandomState;
 use std::future::poll_fn;
@@ -16,7 +16,7 @@ use super::errors::{PostgresError, PostgresOpenError, unavailable};
 use super::notify::{PeerNotice, parse};
 use super::servers::OpenConnection;
 
-/// A word that nobody else says.
+/// A random token that no other sender uses.
 pub(super) struct ListenProbe {
     token: u64,
     received: Notify,
@@ -24,7 +24,7 @@ pub(super) struct ListenProbe {
 
 impl ListenProbe {
     pub(super) fn new() -> Self {
-        // The keys of a hash are drawn at random.
+        // The keys of a `RandomState` are random.
         Self { token: RandomState::new().build_hasher().finish(), received: Notify::new() }
     }
 
@@ -43,7 +43,7 @@ impl ListenProbe {
     }
 }
 
-/// The connection of the migration, which listens while the store is opened.
+/// The migration's connection, which listens while the store is opened.
 pub(super) struct OpeningConnection {
     pub(super) client: Client,
     probe: Arc<ListenProbe>,
@@ -53,7 +53,7 @@ impl OpeningConnection {
     pub(super) fn new((client, mut connection): OpenConnection) -> Self {
         let probe = Arc::new(ListenProbe::new());
         let receiver = probe.clone();
-        // It ends with its client; what was wrong with it is heard by whoever asks.
+        // The task ends with its client. Errors of the connection reach the caller of the next statement.
         tokio::spawn(async move {
             while let Some(Ok(message)) = poll_fn(|context| connection.poll_message(context)).await {
                 if let AsyncMessage::Notification(note) = message
@@ -66,12 +66,13 @@ impl OpeningConnection {
         Self { client, probe }
     }
 
-    /// Where it is told of what is said, within one transaction of its client.
+    /// The channel that the client listens on, within one transaction.
     pub(super) fn channel(schema: &str) -> String {
         format!("opening_{schema}")
     }
 
-    /// Refuses what would never be told of anything. Said on another connection, as by another node.
+    /// Refuses a database on which LISTEN does not work. The probe is sent on another connection, as if by another
+    /// node.
     pub(super) async fn verify_delivery(
         self,
         connections: &Connections,
@@ -81,14 +82,14 @@ impl OpeningConnection {
         let note = super::notify::probe_payload(0, self.probe.token());
         let sent = connections.read("SELECT pg_notify($1, $2)", &[&Self::channel(schema), &note]).await;
         if let Err(PostgresError(refused)) = sent {
-            // What is not said is found by looking: no reason to refuse.
+            // No reason to refuse: polling finds what notifications would have announced.
             tracing::warn!(%refused, "the database takes no notifications; nodes find by looking what they are not told");
             return Ok(());
         }
         if self.probe.arrives_within(time).await {
             return Ok(());
         }
-        // Whoever was cut off, or stood still itself, is not deaf. What was said stands before the answer to this.
+        // A disconnect or a stalled process does not prove a loss. The probe would arrive before this answer.
         let asked = tokio::time::timeout(time, self.client.batch_execute("")).await;
         asked.map_err(|_| unavailable("the database does not answer"))?.map_err(PostgresError::from)?;
         if self.probe.arrives_within(Duration::ZERO).await {

@@ -28,7 +28,7 @@ pub(super) async fn messages(
     }
     let mut found = Vec::new();
     for row in &rows {
-        // A thread without messages, or without more of them, is one row of nothing.
+        // A thread without messages, or without further ones, yields one row of nulls.
         if let Some(at) = row.try_get(0)? {
             found.push((PagePosition { at, id: unescape(row.try_get(1)?) }, view_from_row(row)?));
         }

@@ -1,4 +1,4 @@
-//! The version of the store: migrations run once, also where several nodes start together.
+//! The version of the store: migrations run once, even if several nodes start together.
 
 use std::time::Duration;
 
@@ -8,8 +8,8 @@ use super::connection::{Address, Connections};
 use super::errors::PostgresOpenError;
 use super::listen_probe::OpeningConnection;
 
-/// What each version changed in the tables, in order: the version of a store is how many of them it has seen. A migration
-/// that was released is never edited. Versions 2 to 4 changed functions only.
+/// The table changes of each version, in order: a store's version is the number of migrations it has seen. A migration
+/// that was released is never edited. Versions 2 to 4 changed only functions.
 const MIGRATIONS: [&str; 9] = [
     include_str!("migrations/0001_tables.sql"),
     "",
@@ -22,8 +22,8 @@ const MIGRATIONS: [&str; 9] = [
     include_str!("migrations/0009_previous_callback_key.sql"),
 ];
 
-/// Views and functions as this version has them. An upgrade drops those of the earlier version and creates these, so a
-/// change here needs a new version as well, if only an empty migration.
+/// The views and functions of this version. An upgrade drops those of the earlier version and creates these, so a
+/// change here needs a new version too, even if its migration is empty.
 const FUNCTIONS: [&str; 5] = [
     include_str!("functions/clear.sql"),
     include_str!("functions/views.sql"),
@@ -32,13 +32,13 @@ const FUNCTIONS: [&str; 5] = [
     include_str!("functions/together.sql"),
 ];
 
-/// The only one that keeps every text.
+/// The only encoding that can store every text.
 const ENCODING: &str = "UTF8";
 
-/// Told apart from locks of others by its first half; the second half is the schema.
+/// The first half of the advisory lock's key, which sets it apart from other locks; the second half is the schema.
 const LOCK: i32 = 0x486f_6c64;
 
-/// Brings the schema up to the version of this software, on a connection of its own, which listens from then on.
+/// Migrates the schema to this software's version, on a connection of its own, which listens from then on.
 pub(super) async fn migrate(
     address: &Address,
     schema: &str,
@@ -49,7 +49,7 @@ pub(super) async fn migrate(
     Ok(opening)
 }
 
-/// Refuses a database that has no store of the version of this software, and changes nothing.
+/// Refuses a database that has no store of this software's version, and changes nothing.
 pub(super) async fn check(connections: &Connections, schema: &str) -> Result<(), PostgresOpenError> {
     let there = "SELECT to_regclass($1 || '.migrations') IS NOT NULL";
     let rows = connections.read(there, &[&schema]).await?;
@@ -70,7 +70,7 @@ fn known_version() -> i32 {
 }
 
 async fn upgrade_schema(client: &mut Client, schema: &str) -> Result<(), PostgresOpenError> {
-    // Something in between may have dropped what was asked for, and the tables would be somebody else's.
+    // A proxy may have dropped the requested options, and then the tables would be in another schema.
     let session = "SELECT current_setting('search_path') = $1 AND current_setting('statement_timeout') <> '0'
             AND current_setting('transaction_isolation') = 'read committed', current_setting('server_encoding')";
     let session = client.query_one(session, &[&schema]).await?;
@@ -82,7 +82,7 @@ async fn upgrade_schema(client: &mut Client, schema: &str) -> Result<(), Postgre
         return Err(PostgresOpenError::Encoding(encoding.to_owned()));
     }
     let transaction = client.transaction().await?;
-    // Whoever comes second waits here, and then finds everything done.
+    // A second node waits here, and then finds everything done.
     let begins = format!("SET LOCAL statement_timeout = 0; LISTEN {}", OpeningConnection::channel(schema));
     transaction.batch_execute(&begins).await?;
     transaction.execute("SELECT pg_advisory_xact_lock($1, hashtext($2))", &[&LOCK, &schema]).await?;

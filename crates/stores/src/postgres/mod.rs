@@ -1,34 +1,34 @@
-//! A store in PostgreSQL, for many nodes: one database, any number of processes, each of which may go at any time.
+//! A store in PostgreSQL, for many nodes: one database, any number of processes, each of which may die at any time.
 //!
-//! **Who may write.** A node has a lease, a row that it renews; a run has a fence: the node that holds it, the number
-//! of that holding (`epoch`), and the number of its last event (`seq`). A commit counts only if all three are as its
-//! worker believes and the node's lease has not run out by the database's clock. A lease that ran out is deleted by
-//! whoever sees it, and with it all that the node held; the node cannot come back but under another number.
+//! **Who may write.** A node has a lease, a row that it renews. A run has a fence: the node that holds it, the run
+//! lease's number (`epoch`), and the sequence number of its last event (`seq`). A commit is accepted only if all three
+//! are what its worker believes and the node's lease has not expired by the database's clock. Any node that sees an
+//! expired lease deletes it and releases everything that node held; it can only return under another number.
 //!
-//! **One statement, one transaction.** Each commit is a function in the database, called once: no transaction is ever
-//! open while this process thinks or waits, so a process that stops in the middle holds no lock. What needs the machine
-//! (the verdict on a submitted item) is judged on what was read, and the commit is refused and judged again if that has
-//! changed. A statement whose answer is lost is not sent again: what it came to is found out by reading.
+//! **One statement, one transaction.** Each commit is one call of a database function: no transaction is ever open
+//! while this process computes or waits, so a process that stops in the middle holds no lock. What needs the machine
+//! (the verdict on a submitted item) is decided on the state that was read; if that state has changed, the commit is
+//! refused and decided again. A statement whose answer is lost is not sent again: its outcome is found by reading.
 //!
-//! **What comes together goes together.** Plain commits, those that change nothing beside their own run and its thread,
-//! stand in a line while the database is busy with others, and then go in one statement over all of them (`batch_commit`):
-//! nobody waits for company, one sync and one round trip serve all, and each has an answer of its own. What turns out not
-//! to be plain is sent alone. Runs that are let go (`release`) and ids that are asked for (`taken_calls`) do the same.
+//! **Commits are batched.** Plain commits, those that change nothing beside their own run and its thread, wait in a
+//! queue while the database is busy with others, and are then sent in one statement (`batch_commit`). No commit waits
+//! for a batch to fill, one sync and one round trip serve all, and each gets its own answer. A commit that turns out
+//! not to be plain is sent by itself. Releasing runs (`release`) and looking up ids (`taken_calls`) work the same way.
 //!
-//! **Plans are made once.** Every session keeps generic plans that use indexes alone (`connection`), and what looks at a
-//! table within the database is PL/pgSQL, which keeps its plans too: planning took longer than most statements.
+//! **Plans are made once.** Every session keeps generic plans that use only indexes (`connection`), and code within the
+//! database that reads a table is PL/pgSQL, which keeps its plans too: planning took longer than most statements.
 //!
-//! **Locks.** `READ COMMITTED`, which every session asks for, and row locks are enough, because everything that a commit
-//! decides on is locked before it is read: the run, which guards its inbox, its suspensions and its decisions, and the
-//! thread, which guards its messages, its calls and its line. Always in this order: first the one thread, then the runs by
-//! their rising numbers; only a claim, a take-over and what goes together take what is free and pass over the rest. So
-//! nobody waits for somebody who waits for them. Each function locks in one statement and reads in the next: a statement
-//! that waited for a lock would go on with what it had seen before.
+//! **Locks.** `READ COMMITTED`, which every session requests, and row locks are enough, because everything that a
+//! commit depends on is locked before it is read: the run, which guards its inbox, its suspensions and its decisions,
+//! and the thread, which guards its messages, its calls and its run queue. The order is always the same: first the one
+//! thread, then the runs by ascending number; only a claim, a take-over and a batch lock what is free and skip the
+//! rest. So there are no deadlocks. Each function locks in one statement and reads in the next: a statement that waited
+//! for a lock would continue with the rows it had seen before.
 //!
-//! **Who is told.** Commits notify nobody: a notification within a transaction would make all commits wait in one line.
-//! What concerns other nodes is sent after the commit by one connection, all that has come together at once, and heard
-//! by one other. It is a hint; the rows are the truth, and a look at three small indexes once a second finds what was
-//! not heard.
+//! **Notifications.** Commits do not notify: a notification within a transaction would serialize all commits. One
+//! connection sends notifications to other nodes after the commit, all pending ones at once, and another connection
+//! receives them. A notification is a hint; the rows are the truth. Polling three small indexes once a second finds
+//! what was not delivered.
 
 mod approvals;
 mod batch_commit;
@@ -88,27 +88,27 @@ use lease::PostgresLeases;
 use notify::{IncomingNotices, OutgoingNotices};
 use watched_runs::WatchedRuns;
 
-/// How a store is opened. The default is what a server wants.
+/// How a store is opened. The defaults suit a server.
 #[derive(Clone)]
 pub struct PostgresSettings {
-    /// Where the tables are. It is created if it is not there.
+    /// The schema of the tables. It is created if it does not exist.
     pub schema: String,
-    /// Beside the lease of this node, for a person who looks.
+    /// Stored with the lease of this node, for an operator who inspects the table.
     pub node_name: String,
-    /// Beside them this node has two connections of its own.
+    /// In addition, this node has two connections of its own.
     pub connection_count_max: usize,
-    /// How long anybody waits for a connection.
+    /// How long a caller waits for a connection.
     pub connection_wait_max: Duration,
     /// How long the database may work on one statement.
     pub statement_timeout: Duration,
-    /// How long an answer is waited for, the way included.
+    /// How long to wait for an answer, network time included.
     pub answer_timeout: Duration,
-    /// How long a node that is not heard of keeps what it holds.
+    /// How long a node that stops renewing keeps what it holds.
     pub lease: Duration,
     pub renew_every: Duration,
-    /// How often it is looked for what a notification may have failed to say.
+    /// How often to poll for lost notifications.
     pub poll_every: Duration,
-    /// In place of the database's own clock, so that a test can move it.
+    /// Replaces the database's clock, so that a test can move the time.
     pub clock: Option<PostgresClockFn>,
 }
 
@@ -138,8 +138,8 @@ impl fmt::Debug for PostgresSettings {
     }
 }
 
-/// One node of a store. Dropping it is a crash: what it holds is taken over when its lease has run out. To leave at
-/// once, see [`release_all`](engine::store::Store::release_all).
+/// One node of a store. Dropping it is like a crash: other nodes take over its runs when its lease has expired. To
+/// release them at once, see [`release_all`](engine::store::Store::release_all).
 pub struct PostgresStore {
     shared: Arc<PostgresShared>,
     tasks: [AbortHandle; 2],
@@ -149,15 +149,15 @@ struct PostgresShared {
     connections: Connections,
     batch_queues: BatchQueues,
     leases: PostgresLeases,
-    /// Held while this node joins, so that it joins once.
+    /// Held while this node joins, so that it joins only once.
     joining: Mutex<()>,
     turn: PostgresTenantTurn,
     incoming: IncomingNotices,
     outgoing: OutgoingNotices,
     watched_runs: WatchedRuns,
-    /// Other nodes may be there, and watch what is committed here.
+    /// Other nodes may exist and watch what is committed here.
     has_peers: AtomicBool,
-    /// Rings when the pulse has to look at once.
+    /// Makes the heartbeat poll at once.
     poll_now: Notify,
     channel: String,
     clock: DatabaseClock,
@@ -172,7 +172,7 @@ impl fmt::Debug for PostgresStore {
 }
 
 impl PostgresStore {
-    /// Connects, creates the tables if there are none, and brings them up to the version of this software.
+    /// Connects, creates the tables if there are none, and migrates them to this software's version.
     pub async fn open(address: &str) -> Result<Self, PostgresOpenError> {
         Self::open_with(address, PostgresSettings::default()).await
     }
@@ -215,7 +215,7 @@ impl Drop for PostgresStore {
 }
 
 impl PostgresShared {
-    /// A statement that changes something and is no commit of a run.
+    /// A statement that writes but is not a commit of a run.
     async fn change(&self, sql: &str, parameters: Parameters<'_>) -> Result<Vec<Row>, PostgresError> {
         let rows = self.connections.query(StatementKind::Write, sql, parameters).await?;
         self.counters.count_sync(0);
@@ -249,7 +249,7 @@ impl PostgresCounters {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Commits that go together share one.
+    /// The commits of one batch share one sync.
     fn count_sync(&self, commits: u64) {
         self.syncs.fetch_add(1, Ordering::Relaxed);
         if commits > 0 {

@@ -1,4 +1,4 @@
-//! What has to be said between nodes: what other nodes are told, and what this one has been told.
+//! Notifications between nodes: those queued for other nodes, and those received from them.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -7,18 +7,18 @@ use engine::store::{LiveUpdate, Notification, Tenant};
 use machine::id::RunId;
 use tokio::sync::Notify;
 
-/// Runs of which a commit is known and not said yet.
+/// Committed runs whose notification is still queued.
 const COMMITTED_COUNT_MAX: usize = 8_192;
-/// Runs of which it is known that something else is held, and not said yet.
+/// Runs whose held calls changed and whose notification is still queued.
 const APPROVALS_COUNT_MAX: usize = 8_192;
-/// Runs that somebody asks about, and payloads of what is said on the way. What is beyond is not told; the event that
-/// follows carries the whole.
+/// Watched runs, and payloads of live deltas. Anything beyond the limit is dropped; the event that follows carries the
+/// complete content.
 const WATCHED_COUNT_MAX: usize = 8_192;
 const DELTA_COUNT_MAX: usize = 1_024;
-/// Of these, so many are sent at once.
+/// Delta payloads sent at once.
 const DELTA_SENT_MAX: usize = 128;
 
-/// Rings that nobody has heard yet. Many for one run are one.
+/// Received notifications that no listener has taken yet. Several for the same run are merged into one.
 #[derive(Default)]
 pub(super) struct IncomingNotices {
     pending: Mutex<PendingIncoming>,
@@ -54,7 +54,7 @@ impl IncomingNotices {
     pub(super) fn push_committed(&self, runs: impl IntoIterator<Item = RunId>) {
         let mut pending = self.lock();
         for run in runs {
-            // Nobody takes them, or not fast enough: whoever reads one of the others is told by a look.
+            // The listener is missing or too slow. Polling finds the runs that are dropped here.
             if pending.committed.len() < COMMITTED_COUNT_MAX {
                 pending.committed.insert(run);
             }
@@ -74,7 +74,7 @@ impl IncomingNotices {
         self.changed.notify_one();
     }
 
-    /// Nobody knows what was said meanwhile.
+    /// Notifications about approvals may have been lost, and it is unknown for which runs.
     pub(super) fn push_approvals_missed(&self) {
         self.lock().approvals_missed = true;
         self.changed.notify_one();
@@ -97,7 +97,7 @@ impl IncomingNotices {
         self.changed.notify_one();
     }
 
-    /// Dropping it loses no ring.
+    /// Cancel-safe: dropping the future loses no notification.
     pub(super) async fn receive(&self) -> Notification {
         loop {
             if let Some(ring) = self.pop() {
@@ -107,7 +107,7 @@ impl IncomingNotices {
         }
     }
 
-    /// What somebody waits for comes before what may be there.
+    /// Notifications for a waiting worker come before hints that something may be claimable.
     fn pop(&self) -> Option<Notification> {
         let mut pending = self.lock();
         let ring = if let Some((tenant, run)) = pending.runs.pop_first() {
@@ -123,12 +123,12 @@ impl IncomingNotices {
         } else if let Some(run) = pending.watched.pop_first() {
             Notification::LiveRequested { run }
         } else {
-            // Behind the word about the commits that came before it.
+            // Only after the notifications for the commits that precede the delta.
             let (run, after, said) = pending.deltas.pop_front()?;
             Notification::Live { run, after, updates: said }
         };
         if !pending.is_empty() {
-            // Whoever else listens gets the next one.
+            // Wake another listener for the next notification.
             self.changed.notify_one();
         }
         Some(ring)
@@ -143,14 +143,14 @@ impl PendingIncoming {
     }
 }
 
-/// A run with something to hear, and the node that holds it.
+/// A run with unread inbox items, and the node that holds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct WakeTarget {
     pub(super) run: i64,
     pub(super) node: i64,
 }
 
-/// What other nodes have to be told. Sent after the commit, by one connection, all that has come together at once: a
+/// Notifications queued for other nodes. One connection sends them after the commit, all pending ones at once: a
 /// notification within a commit would make all commits wait for each other.
 #[derive(Default)]
 pub(super) struct OutgoingNotices {
@@ -170,7 +170,7 @@ pub(super) struct PendingOutgoing {
     deltas: VecDeque<String>,
 }
 
-/// A notification takes less than 8,000 bytes.
+/// PostgreSQL limits a notification payload to less than 8,000 bytes.
 pub(super) const PAYLOAD_BYTES_MAX: usize = 7_900;
 
 impl OutgoingNotices {
@@ -178,7 +178,7 @@ impl OutgoingNotices {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Something can be claimed that this node may have no place for.
+    /// A run can be claimed, and this node may have no free slot for it.
     pub(super) fn queue_ready(&self) {
         self.lock().ready = true;
         self.changed.notify_one();
@@ -189,19 +189,19 @@ impl OutgoingNotices {
         self.changed.notify_one();
     }
 
-    /// For whoever watches it elsewhere.
+    /// For watchers of the run on other nodes.
     pub(super) fn queue_committed(&self, run: &RunId) {
         self.lock().committed.insert(run.clone());
         self.changed.notify_one();
     }
 
-    /// For whoever shows elsewhere what people have to answer.
+    /// For clients of other nodes that list pending approvals.
     pub(super) fn queue_approvals(&self, tenant: &Tenant, run: &RunId) {
         self.lock().approvals.insert((tenant.clone(), run.clone()));
         self.changed.notify_one();
     }
 
-    /// Whoever holds it is asked for what is said on the way.
+    /// Asks the node that holds the run to send its live deltas.
     pub(super) fn queue_watch(&self, run: &RunId) {
         let mut pending = self.lock();
         if pending.watched.len() < WATCHED_COUNT_MAX {
@@ -211,19 +211,19 @@ impl OutgoingNotices {
         self.changed.notify_one();
     }
 
-    /// What others have asked for may not have been heard: they are to ask again.
+    /// Watch requests of other nodes may have been lost: they are asked to send them again.
     pub(super) fn queue_resend_watches(&self) {
         self.lock().resend_watches = true;
         self.changed.notify_one();
     }
 
-    /// The ear of this node waits for this word.
+    /// This node's own listener waits for this token.
     pub(super) fn queue_probe(&self, token: u64) {
         self.lock().probe = Some(token);
         self.changed.notify_one();
     }
 
-    /// Notes of what is said on the way, as they are sent behind the number of the sender.
+    /// Encoded live deltas. The sender's number is prepended when they are sent.
     pub(super) fn queue_deltas(&self, payloads: Vec<String>) {
         let mut pending = self.lock();
         let room = DELTA_COUNT_MAX.saturating_sub(pending.deltas.len());
@@ -244,8 +244,8 @@ impl OutgoingNotices {
         taken
     }
 
-    /// It could not be sent: it goes with the next ones. What was said on the way may have arrived all the same, and is
-    /// not said twice.
+    /// Sending failed: the notifications are queued again. Deltas are not, because they may have arrived nevertheless
+    /// and must not be sent twice.
     pub(super) fn put_back(&self, pending: PendingOutgoing) {
         let mut now = self.lock();
         now.ready |= pending.ready;
@@ -261,10 +261,10 @@ impl OutgoingNotices {
 }
 
 impl PendingOutgoing {
-    /// Each as it is sent: `*`, or a node with the numbers of its runs, or `+` with the sender and names of runs, or `!`
-    /// with the sender and names of tenants and their runs, or `?` with the sender and names of runs that it wants to
-    /// hear of, or `#` with a sender that heard nothing for a while, or `=` with the sender and a word that it waits for
-    /// itself (see `listen_probe`), or `~` with the sender and something that is said on the way (see `delta_codec`).
+    /// Encodes each notification: `*`; or a node with the numbers of its runs; or `+` with the sender and run ids; or
+    /// `!` with the sender and pairs of tenant and run id; or `?` with the sender and the ids of runs that it watches;
+    /// or `#` with a sender that may have missed watch requests; or `=` with the sender and a probe token that it waits
+    /// for itself (see `listen_probe`); or `~` with the sender and a live delta (see `delta_codec`).
     pub(super) fn payloads(&self, sender: i64) -> Vec<String> {
         let mut payloads: Vec<String> = Vec::new();
         if self.ready {
@@ -309,25 +309,25 @@ fn join_payloads(head: &str, parts: impl Iterator<Item = String>) -> Vec<String>
     payloads
 }
 
-/// A payload as this node reads it.
+/// A received payload, decoded.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum PeerNotice<'a> {
     Ready,
-    /// Runs of this node that have something to hear.
+    /// Runs of this node that have unread inbox items.
     Runs(Vec<i64>),
-    /// Runs that another node has committed.
+    /// Runs to which another node has committed.
     Committed(Vec<RunId>),
-    /// Runs of which something else is held, as another node says.
+    /// Runs whose held calls changed, as reported by another node.
     Approvals(Vec<(Tenant, RunId)>),
-    /// Runs that another node wants to hear of.
+    /// Runs that another node watches.
     Watched(Vec<RunId>),
-    /// Another node has not heard what was asked for.
+    /// Another node may have missed watch requests.
     ResendWatches,
-    /// A word that somebody waits for themselves.
+    /// A token that its sender waits for.
     Probe(u64),
-    /// What another node says on the way.
+    /// A live delta from another node.
     Delta(&'a str),
-    /// It is for others, or nonsense.
+    /// Addressed to other nodes, or malformed.
     Ignored,
 }
 
@@ -342,7 +342,7 @@ pub(super) fn parse(payload: &str, node: Option<i64>) -> PeerNotice<'_> {
         "" if is_ours && node.is_some() => {
             PeerNotice::Runs(rest.split(',').filter_map(|run| run.parse().ok()).collect())
         }
-        // What we said ourselves is no news.
+        // Our own notifications come back to us and are ignored.
         "!" if !is_ours => {
             let pairs: Vec<(String, String)> = serde_json::from_str(&format!("[{rest}]")).unwrap_or_default();
             let pairs = pairs.into_iter();

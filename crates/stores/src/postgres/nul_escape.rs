@@ -1,13 +1,13 @@
-//! Texts as PostgreSQL can keep them. It has no NUL in a text; names and notes of ours may have one.
+//! Escapes texts for PostgreSQL, which cannot store a NUL in a text; our names and notes may contain one.
 
 use std::borrow::Cow;
 
 use serde::{Serialize, Serializer};
 
-/// Stands for what follows it: a NUL, or itself.
+/// Introduces an escape sequence for a NUL or for itself.
 const ESCAPE: char = '\u{1a}';
 
-/// As it is stored. Almost every text is stored as it is.
+/// The stored form. Almost every text is stored unchanged.
 pub(super) fn escape(text: &str) -> Cow<'_, str> {
     if !text.contains(['\0', ESCAPE]) {
         return Cow::Borrowed(text);
@@ -23,7 +23,7 @@ pub(super) fn escape(text: &str) -> Cow<'_, str> {
     Cow::Owned(escaped)
 }
 
-/// As it was before it was stored.
+/// The original text of a stored one.
 pub(super) fn unescape(escaped: String) -> String {
     if !escaped.contains(ESCAPE) {
         return escaped;
@@ -39,7 +39,7 @@ pub(super) fn unescape(escaped: String) -> String {
     unescaped
 }
 
-/// A text on its way into a JSON parameter.
+/// A text to be escaped within a JSON parameter.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct EscapedText<'t>(pub(super) &'t str);
 

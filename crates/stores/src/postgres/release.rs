@@ -1,4 +1,4 @@
-//! Runs that have nothing to do are let go: those of one node together, each with an answer of its own.
+//! Releases runs that have nothing to do: those of one node in a batch, each with its own answer.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,20 +13,20 @@ use super::batch_queue::BatchItem;
 use super::errors::{PostgresError, corrupt};
 use crate::columns::to_i64;
 
-/// A run that its worker has nothing to do for.
+/// A run for which its worker has nothing to do.
 pub(super) struct ReleaseRequest {
     lease: Lease,
-    /// One that arrives late, after its worker went on, lets nothing go.
+    /// A request that arrives late, after its worker has continued, releases nothing.
     seq: i64,
     reply: oneshot::Sender<Result<ReleaseOutcome, StoreError>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ReleaseOutcome {
-    /// Its inbox holds an item, or its log has gone on.
+    /// Its inbox holds an item, or its log has grown.
     Kept,
     Released {
-        /// Somebody should take it up again.
+        /// The run should be claimed again by a worker.
         needs_worker: bool,
     },
     Fenced,
@@ -47,7 +47,7 @@ impl BatchItem for ReleaseRequest {
 }
 
 impl PostgresShared {
-    /// True if the run is let go; false while its inbox holds an item, or its log an event that its worker has not seen.
+    /// True if the run is released; false while its inbox holds an item, or its log an event its worker has not seen.
     pub(super) async fn release(self: &Arc<Self>, lease: &Lease) -> Result<bool, PostgresError> {
         let seq = to_i64(self.leases.seq(lease).ok_or(StoreError::Fenced)?);
         let (reply, answer) = oneshot::channel();
@@ -76,7 +76,7 @@ impl PostgresShared {
                     .zip(outcomes)
                     .for_each(|(one, outcome)| self.finish_release(one, Ok(outcome)));
             }
-            // One of them cannot be; the others can.
+            // One of them is impossible; the others can be released.
             Err(PostgresError(StoreError::Impossible(_))) if batch.len() > 1 => {
                 for one in batch {
                     Box::pin(self.release_batch(vec![one])).await;
@@ -103,11 +103,11 @@ impl PostgresShared {
             Ok(ReleaseOutcome::Fenced) => self.leases.forget(&lease),
             Ok(ReleaseOutcome::Kept) | Err(_) => {}
         }
-        // Whoever does not listen any more finds out by reading.
+        // A caller that is gone finds out by reading.
         let _ = reply.send(outcome);
     }
 
-    /// In the order in which they were asked for.
+    /// The outcomes, in the order of the requests.
     async fn send_releases(&self, batch: &[ReleaseRequest]) -> Result<Vec<ReleaseOutcome>, PostgresError> {
         let node = self.leases.node().ok_or(StoreError::Fenced)?;
         let runs: Vec<i64> = batch.iter().map(|one| one.lease.row).collect();

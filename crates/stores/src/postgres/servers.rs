@@ -1,5 +1,5 @@
-//! The servers that an address names. Each is tried for its share of the time, so that one that is gone without a word
-//! leaves time for the next; the one that answered last is tried first.
+//! The servers that an address names. Each is tried for its share of the time, so that an unresponsive server leaves
+//! time for the next; the one that answered last is tried first.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use super::tls::{EncryptedStream, Tls};
 
 const DEFAULT_PORT: u16 = 5432;
 
-/// One server, as the address has it.
+/// One server, as written in the address.
 #[derive(Clone)]
 struct Server {
-    /// For its certificate too.
+    /// Also checked against its certificate.
     host: Option<Host>,
     address: Option<IpAddr>,
     port: u16,
@@ -26,20 +26,20 @@ struct Server {
 
 #[derive(Clone)]
 pub(super) struct Servers {
-    /// What all of them are asked for, without a host.
+    /// The options shared by all servers, without a host.
     config: Config,
     servers: Arc<[Server]>,
-    /// The index of the one that took us last. All connections of a node share it.
+    /// The index of the server that accepted us last. All connections of a node share it.
     last: Arc<AtomicUsize>,
-    /// None of them has longer than this, where the address says so.
+    /// The longest that each server may take, if the address says so.
     each_max: Option<Duration>,
 }
 
-/// Why no server took us.
+/// Why no server accepted us.
 pub(super) enum NotConnected {
-    /// What the last of them said.
+    /// The error of the last server.
     Refused(tokio_postgres::Error),
-    /// The last of them said nothing within its time.
+    /// The last server did not answer within its time.
     TimedOut(Duration),
 }
 
@@ -68,7 +68,7 @@ impl Servers {
             port: *ports.get(index).or(ports.first()).unwrap_or(&DEFAULT_PORT),
         };
         let mut shared = without_hosts(config);
-        // Of several servers one takes writes, and a node is of no use at another.
+        // Only one of several servers accepts writes, and a node has no use for the others.
         if count > 1 && config.get_target_session_attrs() == TargetSessionAttrs::Any {
             shared.target_session_attrs(TargetSessionAttrs::ReadWrite);
         }
@@ -80,7 +80,7 @@ impl Servers {
         })
     }
 
-    /// A connection whose handshake is over, to the first server that takes us.
+    /// A connection whose handshake is complete, to the first server that accepts us.
     pub(super) async fn connect(&self, tls: &Tls, within: Duration) -> Result<OpenConnection, NotConnected> {
         let until = Instant::now() + within;
         let last = self.last.load(Ordering::Relaxed);
@@ -100,7 +100,7 @@ impl Servers {
         Err(refused)
     }
 
-    /// By every address that its name has.
+    /// Tries every address that the server's name resolves to.
     async fn connect_to(
         &self,
         server: &Server,
@@ -142,8 +142,8 @@ impl Servers {
 }
 
 impl Server {
-    /// None stands for whatever the client makes of its host: a socket of this machine has no address, and why a name has
-    /// none the client says itself.
+    /// `None` leaves the host to the client library: a Unix socket has no address, and if a name cannot be resolved the
+    /// client library reports why.
     async fn addresses(&self) -> Vec<Option<IpAddr>> {
         let found: Vec<Option<IpAddr>> = match (&self.host, self.address) {
             (_, Some(address)) => vec![Some(address)],
@@ -161,7 +161,7 @@ impl Server {
     }
 }
 
-/// What is left, divided by those who are left.
+/// The remaining time, divided by the number of remaining servers.
 fn deadline_share(until: Instant, left: usize) -> Instant {
     let now = Instant::now();
     now + until.saturating_duration_since(now) / u32::try_from(left.max(1)).unwrap_or(u32::MAX)

@@ -1,4 +1,4 @@
-//! A look at the database as it is at one moment: a short transaction that changes nothing and makes nobody wait.
+//! A snapshot of the database: a short read-only transaction that blocks no other one.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use tokio_postgres::{IsolationLevel, Row};
 use super::connection::{Connections, Parameters};
 use super::errors::{PostgresError, unavailable};
 
-/// It is over when it is dropped.
+/// Ends when it is dropped.
 pub(super) struct Snapshot<'c> {
     transaction: Transaction<'c>,
     answer_timeout: Duration,
@@ -43,7 +43,7 @@ impl<'c> Snapshot<'c> {
         Ok(rows.map_err(|_| timed_out(self.answer_timeout))??)
     }
 
-    /// Nothing is left open for the next one.
+    /// Commits, so that no transaction is left open for the connection's next user.
     pub(super) async fn end(self) -> Result<(), PostgresError> {
         let ended = tokio::time::timeout(self.answer_timeout, self.transaction.commit()).await;
         Ok(ended.map_err(|_| timed_out(self.answer_timeout))??)

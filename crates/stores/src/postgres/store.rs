@@ -1,4 +1,4 @@
-//! The store's contract, each call sent to whoever serves it.
+//! Implements the store's contract by delegating each call to its module.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -32,7 +32,7 @@ use super::{
 use crate::columns;
 use crate::read_permits::{POINT_READ_EVENT_COUNT_MAX, ReadPermits};
 
-/// Begins when somebody waits for it: a run must not be given to nobody.
+/// Lazy: starts only when polled, so that no run is claimed for a caller that is gone.
 fn task<'a, T: Send + 'a>(
     work: impl Future<Output = Result<T, PostgresError>> + Send + 'a,
 ) -> BoxFuture<'a, Result<T, StoreError>> {
@@ -40,7 +40,7 @@ fn task<'a, T: Send + 'a>(
 }
 
 impl PostgresStore {
-    /// A page of many things.
+    /// Reads a page of a list.
     fn list<T: Send + 'static, F>(
         &self,
         read: impl FnOnce(Arc<PostgresShared>) -> F + Send + 'static,
@@ -51,7 +51,7 @@ impl PostgresStore {
         self.read_slowly(|connections| &connections.lists, read)
     }
 
-    /// A part of a log.
+    /// Reads a part of a log.
     fn log<T: Send + 'static, F>(
         &self,
         read: impl FnOnce(Arc<PostgresShared>) -> F + Send + 'static,
@@ -62,8 +62,8 @@ impl PostgresStore {
         self.read_slowly(|connections| &connections.logs, read)
     }
 
-    /// Read in a task of its own: the database goes on with what was asked, whoever is gone, and a connection that was given
-    /// back before that would make the next one wait behind it.
+    /// Reads in a task of its own: the database continues a query even if the caller is gone, and a connection returned
+    /// to the pool before that would make its next user wait.
     fn read_slowly<T: Send + 'static, F>(
         &self,
         which: fn(&Connections) -> &ReadPermits,
@@ -87,12 +87,12 @@ impl PostgresStore {
 }
 
 impl PostgresShared {
-    /// Only whoever holds the run is told more about it.
+    /// Only the holder of the run gets further information about it.
     fn check_lease(&self, lease: &Lease) -> Result<(), PostgresError> {
         if self.leases.is_current(lease) { Ok(()) } else { Err(StoreError::Fenced.into()) }
     }
 
-    /// Whoever has read all of a run that another node holds may wait for more.
+    /// A client that has read all of a run that another node holds may wait for more.
     fn record_reader(&self, number: i64, run: &RunId, after: u64, events: &[LogEntry], is_all: bool) {
         let last = events.last();
         let end = last.and_then(LogEntry::readable);
@@ -411,7 +411,7 @@ impl Store for PostgresStore {
         page: &Page,
     ) -> BoxFuture<'_, Result<Listed<SuspensionView>, StoreError>> {
         let (tenant, filter, page) = (tenant.clone(), filter.clone(), page.clone());
-        // Those of one run are few, and streams ask for them whenever it changes.
+        // One run has few approvals, and streams ask for them whenever it changes.
         if filter.run.is_some() {
             return task(async move {
                 approvals::approvals(&self.shared.connections, &tenant, &filter, &page).await

@@ -1,4 +1,4 @@
-//! A run as it is stored: its control, its log, and what a worker starts from.
+//! A run as it is stored: its control, its log, and the state that a worker starts from.
 
 use std::iter::repeat;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use super::nul_escape::{escape, unescape};
 use crate::columns::{parse_checkpoint, timestamp, to_i64, to_u64};
 use crate::failure_counters::none_if_corrupt;
 
-/// None where it cannot be decoded.
+/// `None` if the control cannot be decoded.
 pub(super) async fn control_if_readable(
     connections: &Connections,
     run: i64,
@@ -30,7 +30,7 @@ pub(super) async fn control_if_readable(
     none_if_corrupt(control_to_show(connections, run, stored).await)
 }
 
-/// To show the run or to judge an item, without a look at its log where an earlier version stored the control.
+/// For showing the run or judging an item: does not read the log if an earlier version stored the control.
 pub(super) async fn control_to_show(
     connections: &Connections,
     run: i64,
@@ -51,7 +51,7 @@ async fn control_or_fold(
     }
 }
 
-/// The control as the log says.
+/// The control, folded from the log.
 pub(super) async fn fold_log(connections: &Connections, run: i64) -> Result<Control, PostgresError> {
     let mut control: Option<Control> = None;
     loop {
@@ -98,13 +98,13 @@ impl PostgresStoredRun {
         })
     }
 
-    /// The last row of its inbox.
+    /// The ticket of the last inbox row.
     pub(super) fn last_ticket(&self) -> Ticket {
         self.tickets.last().copied().map_or(0, to_u64)
     }
 
     pub(super) async fn load(self, connections: &Connections) -> Result<Loaded, PostgresError> {
-        // A worker writes the control back: one that another version wrote is folded from the log again.
+        // A worker writes the control back, so a control that another version wrote is folded again from the log.
         let decoded = Control::decode(&self.control);
         let control = control_or_fold(connections, self.lease.row, decoded).await?;
         let inbox = self
@@ -126,16 +126,16 @@ pub(super) fn parse_item(item: &str) -> Result<Item, PostgresError> {
     serde_json::from_str(item).map_err(|error| corrupt(error.to_string()))
 }
 
-/// Commits that are asked for at once: each has a few events.
+/// Commits requested at once: each has a few events.
 const COMMIT_COUNT_MAX: usize = 256;
 
-/// Events of a run as they are read, page by page.
+/// Collects the events of a run, page by page.
 struct EventReader {
     after: u64,
     limit: usize,
     events: Vec<LogEntry>,
     bytes: usize,
-    /// The last commit that was seen.
+    /// The last commit that was read.
     seen: u64,
 }
 
@@ -148,17 +148,17 @@ impl EventReader {
         COMMIT_COUNT_MAX.min(self.limit - self.events.len())
     }
 
-    /// Nothing more is taken.
+    /// No more events are accepted.
     fn is_full(&self) -> bool {
         self.events.len() >= self.limit || self.bytes >= EVENTS_BYTES_MAX
     }
 
-    /// What may still come before it is full. The server counts whole commits, and so sends one that is too much.
+    /// Bytes that may still be added. The server counts whole commits, and so sends one that is too much.
     fn bytes_left(&self) -> i64 {
         to_i64(EVENTS_BYTES_MAX.saturating_sub(self.bytes) as u64)
     }
 
-    /// The rows of one page. True if there may be more that is asked for.
+    /// Adds the rows of one page. True if there may be more of the requested events.
     fn add_rows(&mut self, rows: &[Row]) -> Result<bool, PostgresError> {
         let (asked, left) = (self.commit_count(), self.bytes_left());
         let mut sent = 0;
@@ -185,8 +185,8 @@ impl EventReader {
     }
 }
 
-/// At most `limit` events of about as many bytes as are read at once, and at least one if there is one; with the
-/// number of the run, and whether they are all that there are.
+/// At most `limit` events, of about as many bytes as are read at once, and at least one if there is one; with the
+/// number of the run, and whether these are all its remaining events.
 pub(super) async fn events_of(
     connections: &Connections,
     tenant: &Tenant,
@@ -237,7 +237,7 @@ async fn read_rest(
     }
 }
 
-/// One event of a run, with nothing read but its commit.
+/// One event of a run; reads only its commit.
 pub(super) async fn event_at(
     connections: &Connections,
     run: i64,
@@ -249,7 +249,7 @@ pub(super) async fn event_at(
     Ok(found.decoded()?.event.clone())
 }
 
-/// One event in the body of its commit.
+/// Finds one event in the body of its commit.
 pub(super) fn parse_event_in(body: &str, first_seq: u64, seq: u64) -> Result<Event, PostgresError> {
     let place = seq.checked_sub(first_seq).and_then(|place| usize::try_from(place).ok());
     let line = place.and_then(|place| body.lines().nth(place));

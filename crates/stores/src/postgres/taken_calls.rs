@@ -1,5 +1,5 @@
-//! Which ids of calls are taken on a thread: asked whenever a model has asked for calls, so by many runs at once. What is
-//! asked together is read together.
+//! Looks up which call ids are taken on a thread. Runs ask whenever a model has requested calls, so many ask at once:
+//! their lookups are batched into one read.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::batch_queue::BatchItem;
 use super::errors::PostgresError;
 use super::nul_escape::{escape, unescape};
 
-/// Ids that one run asks for.
+/// The call ids that one run asks about.
 pub(super) struct CallIdLookup {
     lease: Lease,
     ids: Vec<String>,
@@ -36,7 +36,7 @@ impl BatchItem for CallIdLookup {
 }
 
 impl PostgresShared {
-    /// A call gets a message of its own, so an id whose message is there, or promised by a run in line, is taken too.
+    /// A call gets a message of its own, so an id whose message exists, or is promised by a queued run, is taken too.
     pub(super) async fn taken_call_ids(
         self: &Arc<Self>,
         lease: Lease,
@@ -60,12 +60,12 @@ impl PostgresShared {
         let read = self.read_taken(&call_id_lookups).await.map_err(|PostgresError(refused)| refused);
         for CallIdLookup { lease, reply, .. } in call_id_lookups {
             let taken = read.as_ref().map(|taken| taken.get(&lease.row).cloned().unwrap_or_default());
-            // Whoever does not listen any more has no use for it.
+            // A caller that is gone has no use for the answer.
             let _ = reply.send(taken.map_err(Clone::clone));
         }
     }
 
-    /// By the number of the run.
+    /// The taken ids, by the number of the run.
     async fn read_taken(
         &self,
         call_id_lookups: &[CallIdLookup],

@@ -1,4 +1,4 @@
-//! Threads: as admission sees them, what is kept for them, and how they go.
+//! Threads: as admission sees them, the data stored for them, and their deletion.
 
 use engine::store::{Listed, Page, StoreError, Tenant, ThreadView};
 use machine::id::{MessageId, Principal, RunId, ThreadId, ToolName};
@@ -13,7 +13,7 @@ use crate::columns::{parse_status, timestamp};
 use crate::page::{PagePosition, PageRequest};
 
 impl PostgresShared {
-    /// True if it is new.
+    /// True if the thread is new.
     pub(super) async fn put_thread(
         &self,
         tenant: &Tenant,

@@ -1,9 +1,10 @@
 //! Encryption of connections: as much as the address asks for, and never less.
 //!
-//! `sslmode` means what it means to PostgreSQL's own programs. `disable` never encrypts. `prefer`, which counts where
-//! nothing is said, encrypts if the server can, and else goes on in plain text. `require` encrypts or fails, and takes
-//! any certificate. `verify-ca` also wants a certificate of a known authority, `verify-full` one that is made out to the
-//! host besides. `sslrootcert` names a file with the authorities, or `system`; without it the system's are known.
+//! `sslmode` means what it means to PostgreSQL's own programs. `disable` never encrypts. `prefer`, the default,
+//! encrypts if the server can, and otherwise continues in plain text. `require` encrypts or fails, and accepts any
+//! certificate. `verify-ca` also requires a certificate of a trusted authority; `verify-full` requires in addition that
+//! it is issued to the host. `sslrootcert` names a file with the trusted authorities, or `system`; without it the
+//! system's CA certificates are used.
 
 use std::borrow::Cow;
 use std::future::Future;
@@ -29,11 +30,11 @@ use tokio_rustls::rustls::{
 
 use super::errors::PostgresOpenError;
 
-/// How PostgreSQL is called within an encrypted connection.
+/// The ALPN name of PostgreSQL.
 const PROTOCOL: &[u8] = b"postgresql";
 const MODES: &str = "sslmode is disable, prefer, require, verify-ca or verify-full";
 
-/// What an address asks for.
+/// The `sslmode` of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
     Disable,
@@ -43,7 +44,7 @@ enum Mode {
     VerifyFull,
 }
 
-/// What of an address is for us, as it is written there.
+/// The options of an address that we process ourselves, as written there.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct TlsOptions {
     mode: Option<String>,
@@ -51,7 +52,7 @@ pub(super) struct TlsOptions {
 }
 
 impl TlsOptions {
-    /// True if it was one of ours.
+    /// True if the option is one of ours.
     fn set(&mut self, key: &str, value: &str) -> bool {
         match key {
             "sslmode" => self.mode = Some(value.to_owned()),
@@ -71,13 +72,13 @@ impl TlsOptions {
             Some(_) => Err(PostgresOpenError::Address(MODES.into())),
             None if otherwise == SslMode::Disable => Ok(Mode::Disable),
             None if otherwise == SslMode::Prefer => Ok(Mode::Prefer),
-            // The client may learn more of them; none asks for less than this.
+            // The client library may add modes; none of them asks for less than this.
             None => Ok(Mode::Require),
         }
     }
 }
 
-/// The address without what is for us, which the client would not know.
+/// Separates our options from the address, because the client library would not know them.
 pub(super) fn split_tls_options(address: &str) -> (Cow<'_, str>, TlsOptions) {
     let mut options = TlsOptions::default();
     let is_url = address.starts_with("postgres://") || address.starts_with("postgresql://");
@@ -91,7 +92,7 @@ pub(super) fn split_tls_options(address: &str) -> (Cow<'_, str>, TlsOptions) {
             .collect();
         return (kept.join(" ").into(), options);
     }
-    // A name or a password may contain anything; options begin behind them.
+    // A name or a password may contain anything; options begin after them.
     let host_at = address.find('@').unwrap_or(0);
     let Some(query_at) = address.get(host_at..).and_then(|rest| rest.find('?')).map(|at| host_at + at) else {
         return (address.into(), options);
@@ -108,7 +109,7 @@ pub(super) fn split_tls_options(address: &str) -> (Cow<'_, str>, TlsOptions) {
     (format!("{front}{sign}{}", kept.join("&")).into(), options)
 }
 
-/// The parts of an address that is no URL; what is quoted stays together.
+/// The parts of an address that is not a URL; quoted text stays together.
 fn split_words(address: &str) -> Vec<&str> {
     let (mut is_quoted, mut is_escaped) = (false, false);
     let is_end = |sign: char| {
@@ -120,7 +121,7 @@ fn split_words(address: &str) -> Vec<&str> {
     address.split(is_end).filter(|word| !word.is_empty()).collect()
 }
 
-/// `%2F` as `/`. What cannot be read that way stays as it is.
+/// Decodes `%2F` to `/`. Invalid sequences stay as they are.
 fn percent_decode(text: &str) -> String {
     let mut bytes = Vec::new();
     let mut rest = text.as_bytes();
@@ -140,14 +141,14 @@ fn percent_decode(text: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Encrypts connections, where the server can or must.
+/// Encrypts connections: if the server can, or always, depending on the mode.
 #[derive(Clone)]
 pub(super) struct Tls {
     client: Arc<ClientConfig>,
 }
 
 impl Tls {
-    /// Has the configuration demand as much as is asked for.
+    /// Makes the configuration demand as much encryption as the options ask for.
     pub(super) fn new(config: &mut Config, options: &TlsOptions) -> Result<Self, PostgresOpenError> {
         let mode = options.mode(config.get_ssl_mode())?;
         config.ssl_mode(match mode {
@@ -182,7 +183,7 @@ impl Tls {
     }
 }
 
-/// The authorities that are believed.
+/// The trusted certificate authorities.
 fn root_store(named: Option<&str>) -> Result<RootCertStore, PostgresOpenError> {
     let failed = |why: String| PostgresOpenError::Certificates(why);
     let mut known = RootCertStore::empty();
@@ -206,10 +207,10 @@ fn root_store(named: Option<&str>) -> Result<RootCertStore, PostgresOpenError> {
     Ok(known)
 }
 
-/// Looks at less of a certificate than its whole truth: whoever chose this was told so.
+/// Verifies only a part of a certificate, as documented for the `sslmode` that the operator chose.
 #[derive(Debug)]
 struct PartialVerifier {
-    /// None takes any certificate; else it must come from a known authority, whatever host it names.
+    /// `None` accepts any certificate; otherwise it must come from a trusted authority, whatever host it names.
     chain: Option<Arc<WebPkiServerVerifier>>,
     provider: Arc<CryptoProvider>,
 }
@@ -265,7 +266,7 @@ impl MakeTlsConnect<Socket> for Tls {
     }
 }
 
-/// Turns one connection into an encrypted one.
+/// Upgrades one connection to an encrypted one.
 pub(super) struct Handshake {
     connector: TlsConnector,
     host: String,

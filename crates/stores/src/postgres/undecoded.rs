@@ -1,4 +1,4 @@
-//! Ends an interrupted run of which something cannot be decoded, by its plain columns.
+//! Ends an interrupted run with undecodable data, from its plain columns.
 
 use engine::clock::Clock as _;
 use engine::store::{Appended, Lease, StoreError};
@@ -15,7 +15,7 @@ use crate::columns::{parse_suspension_kind, timestamp, to_i64, to_u64};
 use crate::encoded_commit::{EncodedCommit, EndingRun, EndingSource, interrupt_cause_in};
 use crate::failure_counters::none_if_corrupt;
 
-/// Times that the columns are read again because an item was accepted in between.
+/// How often the columns are read again because an item was accepted in between.
 const READ_COUNT_MAX: usize = 64;
 
 impl PostgresShared {
@@ -24,7 +24,7 @@ impl PostgresShared {
         for _ in 0..READ_COUNT_MAX {
             match self.end_by(lease, ends).await {
                 Err(PostgresError(StoreError::Behind)) => {}
-                // The rows contradict the control: the columns alone count.
+                // The rows contradict the control: only the columns count.
                 Err(PostgresError(StoreError::Impossible(_))) if ends == EndingSource::Control => {
                     ends = EndingSource::Columns
                 }

@@ -1,8 +1,8 @@
-//! What is done beside running nodes: threads that ended long ago go, and the tables are measured. What looks and changes
-//! nothing is in `held_calls` and `doctor`.
+//! Maintenance beside running nodes: it deletes threads that ended long ago and measures the tables. The read-only
+//! reports are in `held_calls` and `doctor`.
 //!
-//! Whoever does it is no node: it holds nothing, and makes no tables. The rules of retention stand with the function
-//! `prune` of the database.
+//! A maintenance process is not a node: it holds no runs and creates no tables. The retention rules are documented at
+//! the database function `prune`.
 
 use std::time::Duration;
 
@@ -17,19 +17,19 @@ use super::{PostgresSettings, migrate};
 use crate::columns::{millis, timestamp, to_u64};
 use crate::pruned::Pruned;
 
-/// So many threads are looked at in one short transaction.
+/// Threads examined in one short transaction.
 const EXAMINE_COUNT_MAX: i32 = 256;
 /// One batch deletes not many more events than this.
 const BATCH_EVENT_COUNT_MAX: i64 = 20_000;
-/// So many runs are counted in one short transaction.
+/// Runs counted in one short transaction.
 const RUN_COUNT_MAX: i64 = 4_096;
-/// A family goes as one, and a large one takes long on a slow disk. Nobody waits for it.
+/// A family of threads is deleted in one statement, and a large one takes long on a slow disk. No request waits for it.
 const STATEMENT_TIMEOUT: Duration = Duration::from_secs(300);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(330);
-/// Of so many threads that could not be deleted it is said which.
+/// Stuck threads that are listed individually; further ones are only counted.
 const STUCK_COUNT_MAX: usize = 20;
 
-/// A store that is looked after.
+/// A store that is being maintained.
 pub struct Upkeep {
     pub(super) connections: Connections,
     schema: String,
@@ -41,14 +41,14 @@ impl std::fmt::Debug for Upkeep {
     }
 }
 
-/// What the tables cost, dead rows included.
+/// Disk usage of the tables, dead rows included.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PostgresSize {
     /// The largest first.
     pub tables: Vec<PostgresTableSize>,
     pub runs: u64,
     pub events: u64,
-    /// Of all control states.
+    /// Total size of all control states.
     pub control_bytes: u64,
 }
 
@@ -72,7 +72,7 @@ impl PostgresSize {
     }
 }
 
-/// With more time for a statement than a node has.
+/// Settings with longer statement timeouts than a node has.
 #[must_use]
 pub fn settings() -> PostgresSettings {
     PostgresSettings {
@@ -83,7 +83,7 @@ pub fn settings() -> PostgresSettings {
 }
 
 impl Upkeep {
-    /// Connects to a store that is there, of the version of this software. Changes nothing.
+    /// Connects to an existing store of this software's version. Changes nothing.
     pub async fn open(address: &str, settings: PostgresSettings) -> Result<Self, PostgresOpenError> {
         let address = Address::new(address, &settings)?;
         let settings = PostgresSettings { connection_count_max: 1, ..settings };
@@ -92,14 +92,14 @@ impl Upkeep {
         Ok(Self { connections, schema: settings.schema })
     }
 
-    /// By the database's clock, as all times in the store.
+    /// By the database's clock, like all times in the store.
     pub async fn now(&self) -> Result<Timestamp, StoreError> {
         let rows = self.read("SELECT now_ms(NULL)", &[]).await?;
         let row = rows.first().ok_or_else(no_answer)?;
         Ok(timestamp(row.try_get(0).map_err(refused)?))
     }
 
-    /// Deletes threads whose runs have all ended before this time, not many more than so many in one commit.
+    /// Deletes threads whose runs all ended before this time: not many more than `batch_thread_count_max` per commit.
     #[must_use]
     pub fn sweep(&self, ended_before: Timestamp, batch_thread_count_max: usize) -> PostgresSweep<'_> {
         self.new_sweep(ended_before, batch_thread_count_max, true)
@@ -166,10 +166,10 @@ pub struct PostgresSweep<'u> {
     ended_before: Timestamp,
     batch_thread_count_max: i32,
     deletes: bool,
-    /// The last thread that was looked at.
+    /// The last thread that was examined.
     after: i64,
     threads_examined: u64,
-    /// A batch failed: so many threads are looked at by themselves, to find the one that it failed for.
+    /// A batch failed: this many threads are now examined one at a time, to find the one that made it fail.
     one_by_one: i32,
     stuck: Stuck,
 }
@@ -190,7 +190,7 @@ pub struct StuckThread {
 }
 
 impl PostgresSweep<'_> {
-    /// The next batch, in one commit. None when all threads have been looked at. What cannot be deleted is passed over.
+    /// The next batch, in one commit. `None` after the last thread. Threads that cannot be deleted are skipped.
     pub async fn next(&mut self) -> Result<Option<Pruned>, StoreError> {
         loop {
             match self.batch().await {
@@ -203,10 +203,10 @@ impl PostgresSweep<'_> {
         }
     }
 
-    /// Goes on after the next thread, if that is what the last batch failed for.
+    /// Continues after the next thread, if that thread is what made the last batch fail.
     async fn pass_over(&mut self, refused: StoreError) -> Result<(), StoreError> {
         let next = "SELECT thread, tenant, id FROM threads WHERE thread > $1 ORDER BY thread LIMIT 1";
-        // A database that does not answer this either is in trouble itself.
+        // If this query fails too, the database itself is in trouble.
         let Ok(rows) = self.upkeep.read(next, &[&self.after]).await else { return Err(refused) };
         let Some(row) = rows.first() else { return Err(refused) };
         if self.one_by_one == 0 {
@@ -246,13 +246,13 @@ impl PostgresSweep<'_> {
         Ok(Some(Pruned { threads: count(2)?, runs: count(3)?, events: count(4)?, unreadable: 0 }))
     }
 
-    /// What was passed over, so far.
+    /// The threads skipped so far.
     #[must_use]
     pub const fn stuck(&self) -> &Stuck {
         &self.stuck
     }
 
-    /// Threads, so far.
+    /// Number of threads examined so far.
     #[must_use]
     pub const fn threads_examined(&self) -> u64 {
         self.threads_examined

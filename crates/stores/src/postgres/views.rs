@@ -1,4 +1,4 @@
-//! What the store shows of runs and messages, and what a worker asks about its run.
+//! The store's views of runs and messages, and what a worker reads about its run.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -90,8 +90,8 @@ pub(super) async fn runs(
             &[&tenant, &status, &after.at, &after_id, &count, &agent, &escape(thread.as_str())];
         run_views(connections, include_str!("sql/runs_of_thread.sql"), parameters).await?
     } else {
-        // One index serves what is interrupting, another one all the rest, a third one all the rest of an agent: the pages
-        // of all that is asked for are merged.
+        // One index serves interrupting runs, another one all others, a third one all others of an agent: the pages of
+        // all requested ones are merged.
         let asked_for = |one: PublicRunStatus| filter.status.is_none_or(|asked| asked == one);
         let interrupting = asked_for(PublicRunStatus::Interrupting);
         let rest = PublicRunStatus::ALL.into_iter();
@@ -178,7 +178,7 @@ pub(super) async fn plugin_state(
     rows.iter().map(|row| Ok(state_row(row)?.decoded()?)).collect()
 }
 
-/// For whoever has no lease.
+/// For callers without a lease.
 pub(super) async fn state(
     connections: &Connections,
     tenant: &Tenant,
@@ -191,7 +191,7 @@ pub(super) async fn state(
     }
     let mut shown = Vec::new();
     for row in &rows {
-        // A run for which nothing is kept is one row of nothing.
+        // A run without stored state yields one row of nulls.
         if row.try_get::<_, Option<bool>>(0)?.is_some() {
             shown.push(state_row(row)?);
         }

@@ -1,5 +1,5 @@
-//! Runs of other nodes that somebody here reads: where a word about a commit was lost, their readers would wait for
-//! ever. Told by the reads themselves: whoever has read to the end and has not seen the run end waits for more.
+//! Runs of other nodes that clients of this node read. Without polling, a lost notification would make those clients
+//! wait forever. Reads reveal these runs: a client that has read to the end without seeing the run end waits for more.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -7,9 +7,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use machine::id::RunId;
 
-/// The oldest are forgotten: theirs is the risk of a lost word.
+/// Beyond this the oldest are forgotten; only their clients are affected by a lost notification.
 const COUNT_MAX: usize = 8_192;
-/// So many are looked after at once; the others have their turn with the next look.
+/// Runs checked by one poll; the others have their turn with the next ones.
 const POLL_COUNT: usize = 256;
 
 #[derive(Default)]
@@ -22,7 +22,7 @@ struct Runs {
     by_number: BTreeMap<i64, ReadPosition>,
     by_age: BTreeMap<u64, i64>,
     last_age: u64,
-    /// Where the next look begins.
+    /// The run number at which the next poll begins.
     next: i64,
 }
 
@@ -45,7 +45,7 @@ impl WatchedRuns {
         self.runs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Somebody has read as far as this, and there was no more.
+    /// A client has read up to `seq`, and there was no more.
     pub(super) fn record_read(&self, run: i64, id: &RunId, seq: i64) {
         let mut runs = self.lock();
         runs.remove(run);
@@ -60,12 +60,12 @@ impl WatchedRuns {
         }
     }
 
-    /// It has ended, or whoever read it was told: they come back if they want more.
+    /// The run has ended, or its reader was notified: a reader that wants more reads again.
     pub(super) fn forget(&self, run: i64) -> Option<RunId> {
         self.lock().remove(run).map(|read| read.id)
     }
 
-    /// The next few, with how far they were read.
+    /// The next runs to poll, with the position up to which each was read.
     pub(super) fn next_batch(&self) -> (Vec<i64>, Vec<i64>) {
         let mut runs = self.lock();
         let from = runs.next;
@@ -77,12 +77,12 @@ impl WatchedRuns {
         some.into_iter().unzip()
     }
 
-    /// All of them.
+    /// The ids of all watched runs.
     pub(super) fn ids(&self) -> Vec<RunId> {
         self.lock().by_number.values().map(|read| read.id.clone()).collect()
     }
 
-    /// Everything: nobody knows what was said meanwhile.
+    /// Removes and returns all of them: it is unknown which notifications were lost meanwhile.
     pub(super) fn take_all(&self) -> Vec<RunId> {
         let runs = std::mem::take(&mut *self.lock());
         runs.by_number.into_values().map(|read| read.id).collect()

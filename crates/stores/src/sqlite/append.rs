@@ -1,4 +1,4 @@
-//! The one commit of a run: what speaks against it, and what it writes.
+//! A run's commit: the checks it must pass, and everything it writes.
 
 use engine::store::{Appended, Lease, StoreError};
 use machine::id::RunId;
@@ -16,7 +16,7 @@ use super::write_tx::WriteTx;
 use crate::columns::{item_kind_name, millis, role_name, to_i64, to_u64};
 use crate::encoded_commit::EncodedCommit;
 
-/// The run that a commit goes to.
+/// The run that a commit is for.
 pub(super) struct CommitTarget {
     pub(super) tenant: String,
     pub(super) row: i64,
@@ -78,7 +78,7 @@ pub(super) fn check_seq(connection: &Connection, run: i64, expected_seq: u64) ->
     if seq.map(to_u64) == Some(expected_seq) { Ok(()) } else { Err(StoreError::Fenced.into()) }
 }
 
-/// Everything that a commit changes. Gives the other runs that have something to do because of it.
+/// Writes everything that a commit changes. Returns the other runs that now have work to do.
 pub(super) fn write(
     tx: &WriteTx<'_>,
     target: &CommitTarget,
@@ -132,7 +132,7 @@ fn write_run(tx: &WriteTx<'_>, target: &CommitTarget, commit: &EncodedCommit) ->
     let mut statement = tx.prepare("SELECT EXISTS (SELECT 1 FROM inbox WHERE run = ?1)")?;
     let has_items: bool = statement.query_row([target.row], |row| row.get(0))?;
     let interrupted = commit.accepted.iter().any(|one| item_kind_name(&one.item) == "interrupt");
-    // Whoever commits goes on with the run; only what waits in its inbox makes it claimable.
+    // The committing worker continues the run; only items in its inbox make it claimable.
     let ready = i64::from(has_items);
     tx.execute(
         include_str!("sql/run_append.sql"),
@@ -208,8 +208,8 @@ fn write_thread(tx: &WriteTx<'_>, target: &CommitTarget, commit: &EncodedCommit)
     Ok(())
 }
 
-/// What waits to join the thread counts as being in it: the message of a run that has not started, and the one that
-/// each call gets.
+/// Messages that are yet to join the thread count as being in it: the message of a run that has not started, and the
+/// message that each call gets.
 fn is_awaited(tx: &WriteTx<'_>, sql: &str, params: impl Params) -> Result<bool, SqliteError> {
     Ok(tx.prepare(sql)?.query_row(params, |row| row.get(0))?)
 }
@@ -220,7 +220,7 @@ fn write_suspensions(
     commit: &EncodedCommit,
 ) -> Result<(), SqliteError> {
     let rows = &commit.rows;
-    // In the order of the log: a call may be held, let go and held again in one commit.
+    // In log order: within one commit a call may be held, released and held again.
     let mut closed = rows.closed.iter().peekable();
     for opened in &rows.opened {
         while let Some(before) = closed.next_if(|closed| closed.seq < opened.seq) {
@@ -258,7 +258,7 @@ fn write_suspensions(
             return Err(impossible(format!("suspension {} was not given before it was void", voided.id)));
         }
     }
-    // A row that was heard and closed nothing answers nothing any more.
+    // An item that was processed without closing a suspension no longer answers one.
     for ticket in &commit.consumed {
         tx.execute(include_str!("sql/suspension_forget.sql"), params![target.row, to_i64(*ticket)])?;
     }

@@ -1,4 +1,4 @@
-//! What the store shows of suspensions, with the way down to the held call.
+//! Views of suspensions, with the path down to the held call.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use super::views::find_row;
 use crate::columns::{parse_approval_status, parse_suspension_kind, timestamp, to_i64, to_u64};
 use crate::page::{PagePosition, PageRequest};
 
-/// No run is nested deeper; a longer way is a circle.
+/// No run is nested deeper; a longer path is a cycle.
 const PATH_COUNT_MAX: usize = 64;
 
 pub(super) fn suspension(
@@ -55,8 +55,8 @@ pub(super) fn approvals(
     Ok(request.page_of(found, position))
 }
 
-/// The next ones that may be asked for, oldest first. What is answered and not heard is among them unless only what is
-/// pending is asked for: its answer says how it is shown.
+/// The next candidates for the filter, oldest first. Suspensions whose answer the run has not processed yet are
+/// included unless the filter asks only for pending ones: the answer determines the status they are shown with.
 fn candidates(
     connection: &Connection,
     tenant: &Tenant,
@@ -80,8 +80,8 @@ fn candidates(
         found = views(connection, tenant, include_str!("sql/approvals_pending.sql"), params)?;
     }
     if filter.status != Some(ApprovalStatus::Pending) {
-        // One index serves every other filter: the pages of all statuses that are asked for are merged, and with them
-        // what is answered and not heard.
+        // One index serves every other filter. The pages of all requested statuses are merged, together with the
+        // suspensions whose answer has not been processed.
         let may_be = |one: &ApprovalStatus| {
             *one == ApprovalStatus::Pending || filter.status.is_none_or(|asked| asked == *one)
         };
@@ -149,7 +149,7 @@ fn view(connection: &Connection, tenant: &Tenant, row: &Row<'_>) -> Result<Suspe
     if answered { with_its_answer(connection, view) } else { Ok(view) }
 }
 
-/// What the run has not heard yet stands in its inbox.
+/// Adds an answer that the run has not processed yet; it is in the run's inbox.
 fn with_its_answer(connection: &Connection, view: SuspensionView) -> Result<SuspensionView, SqliteError> {
     let mut statement = connection.prepare_cached(include_str!("sql/suspension_answer_given.sql"))?;
     let answer = statement.query_row(params![view.tenant.as_str(), view.id.as_str()], |row| {
@@ -162,7 +162,7 @@ fn with_its_answer(connection: &Connection, view: SuspensionView) -> Result<Susp
     })
 }
 
-/// What a person needs to see stands in the event. None where it cannot be decoded, is missing or says something else.
+/// The details a person needs are in the event. None if it cannot be decoded, is missing or is a different event.
 fn opening(
     connection: &Connection,
     run: i64,
@@ -181,7 +181,7 @@ fn opening(
     Ok(Some((event.step.unwrap_or_default(), opened.clone())))
 }
 
-/// From the run that a person started, as far as its ancestors are stored.
+/// The path from the run that a person started, as far as its ancestors are stored.
 fn path(
     connection: &Connection,
     last: PathEntry,

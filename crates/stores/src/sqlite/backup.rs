@@ -1,7 +1,7 @@
-//! A copy of the file as it is at one moment, made while others go on writing.
+//! Copies the file as of one moment, while writes continue.
 //!
-//! The copy has everything that was acknowledged before it began. The log of the file cannot begin anew before the
-//! copy is done, so the log grows by what is written meanwhile.
+//! The copy has everything that was acknowledged before it began. The log of the file cannot restart until the copy is
+//! done, so it grows by everything written meanwhile.
 
 use std::collections::hash_map::RandomState;
 use std::fmt;
@@ -19,17 +19,17 @@ use super::file::owner_only;
 use super::inspect::{InspectError, inspect};
 use super::keys::{REMOVE_CALLBACK_KEY, REMOVE_PREVIOUS_CALLBACK_KEY};
 
-/// 1 MiB of pages: often enough for whoever watches, and each step is over soon.
+/// 1 MiB of pages: reports progress often enough, and each step is short.
 const STEP_PAGE_COUNT: i32 = 256;
 
-/// How far a copy is.
+/// Progress of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BackupProgress {
     pub pages_done: u64,
     pub pages_total: u64,
 }
 
-/// A copy that is on the disk, under its name.
+/// A finished copy, synced and under its final name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackedUp {
     pub path: PathBuf,
@@ -38,7 +38,7 @@ pub struct BackedUp {
 
 #[derive(Debug)]
 pub enum BackupError {
-    /// Nothing is overwritten.
+    /// Existing files are never overwritten.
     Exists {
         path: PathBuf,
     },
@@ -68,7 +68,7 @@ impl From<InspectError> for BackupError {
     }
 }
 
-/// Copies the store in `from` to a file `to` that does not exist yet. It has its name once all of it is on the disk.
+/// Copies the store in `from` to a new file `to`. The file gets this name only once all of it is on disk.
 pub fn backup(
     from: impl AsRef<Path>,
     to: impl AsRef<Path>,
@@ -86,7 +86,7 @@ pub fn backup(
     copy.name()
 }
 
-/// A copy that is not done. Dropping it removes it.
+/// An unfinished copy. Dropping it removes it.
 struct PartialCopy {
     path: PathBuf,
     file: File,
@@ -95,12 +95,12 @@ struct PartialCopy {
 
 impl PartialCopy {
     fn create(to: &Path) -> Result<Self, BackupError> {
-        // In containers every process has the same number, and one process may make two copies at once.
+        // In containers every process may have the same id, and one process may make two copies at once.
         let chance = RandomState::new().hash_one(std::process::id());
         let mut name = to.as_os_str().to_owned();
         name.push(format!(".partial-{chance:016x}"));
         let path = PathBuf::from(name);
-        // What could not be made is somebody else's, and is not removed.
+        // If the file already exists, it belongs to another process and is not removed.
         let file = owner_only().create_new(true).write(true).open(&path);
         let file = file.map_err(|why| failed(to, &why))?;
         Ok(Self { path, file, to: to.into() })
@@ -110,16 +110,16 @@ impl PartialCopy {
         failed(&self.to, why)
     }
 
-    /// The bytes are on the disk before the name is, and the name before anybody hears of it.
+    /// Syncs the bytes before the file gets its name, and the name before the caller gets the result.
     fn name(self) -> Result<BackedUp, BackupError> {
         let bytes = self.sync().map_err(|why| self.failed(&why))?;
-        // A rename would put the copy in the place of a file that somebody has made meanwhile.
+        // A rename would replace a file that was created meanwhile under this name.
         match fs::hard_link(&self.path, &self.to) {
             Ok(()) => {}
             Err(why) if why.kind() == io::ErrorKind::AlreadyExists => {
                 return Err(BackupError::Exists { path: self.to.clone() });
             }
-            // Not every file system knows a second name.
+            // Not every file system supports hard links.
             Err(_) => fs::rename(&self.path, &self.to).map_err(|why| self.failed(&why))?,
         }
         let folder = self.to.parent().filter(|folder| !folder.as_os_str().is_empty());
@@ -135,7 +135,7 @@ impl PartialCopy {
 
 impl Drop for PartialCopy {
     fn drop(&mut self) {
-        // Gone already where it was renamed.
+        // Fails harmlessly if the file was renamed.
         let _ = fs::remove_file(&self.path);
     }
 }
@@ -164,13 +164,13 @@ fn copy_pages(
 ) -> Result<(), BackupError> {
     let failed =
         |error: &rusqlite::Error| BackupError::Copy { path: partial.to.clone(), why: to_failure(error) };
-    // Holds one moment of the source for as long as it takes: else every commit of somebody else would make the copy
-    // begin again.
+    // Holds one snapshot of the source during the whole copy. Otherwise every commit by another connection would
+    // restart the copy.
     let snapshot = source.unchecked_transaction().map_err(InspectError::from)?;
     source.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(())).map_err(InspectError::from)?;
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut copy = Connection::open_with_flags(&partial.path, flags).map_err(|error| failed(&error))?;
-    // One that is not finished is thrown away, and one that is finished is synced before it has a name.
+    // An unfinished copy is deleted, and a finished one is synced before it gets its name.
     copy.execute_batch("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF;")
         .map_err(|error| failed(&error))?;
     let backup = Backup::new(source, &mut copy).map_err(|error| failed(&error))?;
@@ -190,7 +190,7 @@ fn copy_pages(
     }
     drop(backup);
     drop(snapshot);
-    // The keys of callbacks are no part of a backup. The copy has no journal of its own as long as nobody else opens it.
+    // A backup must not contain the callback keys. The copy needs no journal as long as no other process opens it.
     for sql in ["PRAGMA locking_mode = EXCLUSIVE;", REMOVE_CALLBACK_KEY, REMOVE_PREVIOUS_CALLBACK_KEY] {
         copy.execute_batch(sql).map_err(|error| failed(&error))?;
     }

@@ -1,4 +1,4 @@
-//! Checkpoints: the log is copied into the file on a connection of its own, so that the writer need not wait.
+//! Checkpoints: copies the log into the file on a connection of its own, so that the writer does not wait.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -10,10 +10,10 @@ use rusqlite::Connection;
 use super::errors::leaves_file_unchanged;
 use super::writer::FatalFlag;
 
-/// 4 MiB of pages: a pass is worth its syncs, and a recovery reads no more than a few of these.
+/// 4 MiB of pages: enough to be worth the syncs of a pass, and a recovery reads only a few of these.
 const PASS_PAGE_COUNT: u32 = 1_024;
-/// 64 MiB of pages. A log that is written all the time begins again only if a pass reaches its end, so beyond this
-/// size the writer copies the rest itself, between two batches.
+/// 64 MiB of pages. Under constant writes the log restarts only if a pass reaches its end, so beyond this size the
+/// writer copies the rest itself, between two batches.
 const LOG_PAGE_COUNT_MAX: u32 = 16 * PASS_PAGE_COUNT;
 
 /// How far the log has grown since the last pass.
@@ -24,7 +24,7 @@ pub(super) struct WalGrowth {
 }
 
 impl WalGrowth {
-    /// Hears of every commit on this connection.
+    /// Tracks every commit on this connection.
     pub(super) fn track(connection: &mut Connection) -> rusqlite::Result<Self> {
         let growth = Self::default();
         let pages = growth.pages.clone();
@@ -35,7 +35,7 @@ impl WalGrowth {
         Ok(growth)
     }
 
-    /// Whether a pass is worth it; if so, the next one is counted from here.
+    /// Whether a pass is due; if so, the next one is counted from here.
     pub(super) fn is_due(&mut self) -> bool {
         let pages = self.pages.load(Ordering::Relaxed);
         if pages < self.at_last_pass {
@@ -53,12 +53,12 @@ impl WalGrowth {
     }
 }
 
-/// Copies as much as it can without making anybody wait.
+/// Copies as much as it can without blocking readers or the writer.
 pub(super) fn checkpoint_once(connection: &Connection) -> rusqlite::Result<()> {
     connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))
 }
 
-/// Ends when the sender is dropped.
+/// The thread ends when the sender is dropped.
 pub(super) fn thread(
     connection: Connection,
     fatal: FatalFlag,
@@ -66,7 +66,7 @@ pub(super) fn thread(
     let (sender, receiver) = sync_channel(1);
     let work = move || {
         while receiver.recv().is_ok() {
-            // A sync that failed may have lost pages that the next one says are written.
+            // A failed sync may have lost pages that the next sync reports as written.
             if let Err(error) = checkpoint_once(&connection)
                 && !leaves_file_unchanged(&error)
             {

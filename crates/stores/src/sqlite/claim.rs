@@ -1,5 +1,5 @@
-//! Who works on which run. The leases are locked first and the file is read afterwards, so that a claim sees
-//! everything that was committed before it.
+//! Which worker holds which run. A claim locks the leases first and then reads the file, so that it sees everything
+//! committed before it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -16,7 +16,7 @@ use super::stored_run::SqliteStoredRun;
 use super::write_tx::WriteTx;
 use crate::columns::{millis, timestamp};
 
-/// The tenant whose queued run was given out last; the next tenant's turn is next.
+/// The tenant whose queued run was claimed last; the next tenant is served next.
 #[derive(Default)]
 pub(super) struct SqliteTenantTurn(Mutex<Option<String>>);
 
@@ -37,16 +37,16 @@ pub(super) struct Claims<'c> {
     pub(super) now: Timestamp,
 }
 
-/// What a run must be to be given out.
+/// The condition a run must meet to be claimed.
 #[derive(Clone, Copy)]
 enum ClaimCondition {
     Unended,
-    /// Named by an index, if it is not the one of a tenant's queue.
+    /// Named by an index entry, unless it comes from a tenant's queue.
     Ready(Option<IndexEntry>),
 }
 
-/// An index in the order of which runs are given out. It holds all that is asked for, so the runs themselves are not
-/// looked at before one of them is taken.
+/// An index whose order determines which runs are claimed first. It contains every column the scan needs, so a run is
+/// not read until it is taken.
 #[derive(Clone, Copy)]
 enum ClaimIndex {
     Woken,
@@ -71,7 +71,7 @@ impl ClaimIndex {
         }
     }
 
-    /// Whether it has an entry for this place and row.
+    /// Whether the index has an entry with this position and row.
     const fn has_entry(self) -> &'static str {
         match self {
             Self::Woken => include_str!("sql/claim_woken_entry.sql"),
@@ -81,7 +81,7 @@ impl ClaimIndex {
     }
 }
 
-/// One entry of a line.
+/// One entry of an index.
 #[derive(Clone, Copy)]
 struct IndexEntry {
     index: ClaimIndex,
@@ -90,7 +90,7 @@ struct IndexEntry {
 }
 
 impl IndexEntry {
-    /// In the order of arrival, which is in microseconds.
+    /// Sorts by arrival, in microseconds.
     const fn order_key(&self) -> (i64, i64) {
         match self.index {
             ClaimIndex::Woken | ClaimIndex::Interrupted => (self.at, self.row),
@@ -103,18 +103,18 @@ impl IndexEntry {
     }
 }
 
-/// What a claim has met so far.
+/// State of a claim so far.
 #[derive(Default)]
 struct ClaimProgress {
-    /// No entry of a line is tried twice.
+    /// No index entry is tried twice.
     tried: BTreeSet<SkipKey>,
     trouble: Option<SqliteError>,
-    /// Whose runs are not given out.
+    /// The tenant whose runs are not claimed.
     pass_over: Option<SkipTenant>,
 }
 
 impl ClaimProgress {
-    /// The tenant whose woken runs are passed over too.
+    /// The tenant whose woken runs are skipped too.
     fn not_woken(&self) -> Option<&Tenant> {
         self.pass_over.as_ref().filter(|full| full.woken).map(|full| &full.tenant)
     }
@@ -123,7 +123,7 @@ impl ClaimProgress {
         self.pass_over.as_ref().is_some_and(|full| full.tenant.as_str() == tenant)
     }
 
-    /// One run, or one line, that cannot be read now must not keep the others from being given out.
+    /// One unreadable run or index must not keep the others from being claimed.
     fn note(&mut self, error: SqliteError) {
         tracing::error!(refused = %error.0, "not all that is ready could be looked at");
         self.trouble.get_or_insert(error);
@@ -155,14 +155,14 @@ impl Claims<'_> {
                 self.claim_woken(ClaimIndex::Interrupted, *limit, &mut claimed, &mut progress);
             }
         }
-        // What is given out by now would be held by nobody, whatever trouble there was beside it.
+        // Returning an error would leave the runs claimed so far without a worker.
         match progress.trouble {
             Some(error) if claimed.is_empty() => Err(error),
             Some(_) | None => Ok(claimed),
         }
     }
 
-    /// Gives the run out, if nobody holds it and it is what is wanted.
+    /// Claims the run if no worker holds it and it meets the condition.
     fn take(&self, row: i64, condition: ClaimCondition) -> Result<Option<Claimed>, SqliteError> {
         let snapshot = self.connection.unchecked_transaction()?;
         let mut held = self.leases.lock();
@@ -197,7 +197,7 @@ impl Claims<'_> {
         drop(held);
         let loaded = match run.load(self.connection) {
             Ok(loaded) => Ok(loaded),
-            // It is held: a run that cannot be decoded must not keep all others from being given out.
+            // The run stays held: a run that cannot be decoded must not keep all others from being claimed.
             Err(SqliteError(StoreError::Failed(trouble @ StoreFailure::Corrupt(_)))) => Err(trouble),
             Err(error) => {
                 self.leases.lock().release(row, stored_epoch);
@@ -205,11 +205,11 @@ impl Claims<'_> {
             }
         };
         drop(snapshot);
-        // The lock file proves that whoever held the run before cannot send any more.
+        // The lock file proves that the previous holder of the run can no longer write.
         Ok(Some(Claimed { lease, loaded, doubt_at: self.now }))
     }
 
-    /// An entry that its run does not bear out, at one and the same moment, would come first again and again.
+    /// Skips an entry that contradicts its run in the same snapshot: otherwise it would come first in every claim.
     fn skip_if_stale(&self, entry: IndexEntry, held: &mut SqliteHeldLeases) -> Result<(), SqliteError> {
         let IndexEntry { index, at, row } = entry;
         let mut statement = self.connection.prepare_cached(index.has_entry())?;
@@ -225,8 +225,8 @@ impl Claims<'_> {
         Ok(())
     }
 
-    /// The line of those that were woken, interrupted or lost their worker, or a part of it, and what is due: in the
-    /// order in which they became so.
+    /// Claims from this index (runs that were woken, were interrupted or lost their worker) and from the index of
+    /// deadlines, in the order in which the runs became ready.
     fn claim_woken(
         &self,
         index: ClaimIndex,
@@ -242,7 +242,7 @@ impl Claims<'_> {
                     progress.note(error);
                 }
             }
-            // Another worker may have been faster with all of them; then there are others.
+            // Other workers may have claimed all of these first; then the loop looks for more.
             if candidates.is_empty() {
                 return;
             }
@@ -257,8 +257,8 @@ impl Claims<'_> {
         }
     }
 
-    /// The first entries of a line, of runs that nobody holds, without those that were tried; what is not due yet ends the
-    /// line. Whatever comes before trouble is found.
+    /// Adds the index's first entries whose runs no worker holds, without those already tried. Stops at the first entry
+    /// that is not due yet. Entries found before an error are kept.
     fn candidates(
         &self,
         index: ClaimIndex,
@@ -279,7 +279,7 @@ impl Claims<'_> {
         })
     }
 
-    /// Along a line, past runs that somebody holds and past what is damaged.
+    /// Walks along an index, skipping held runs and damaged entries.
     fn walk(
         &self,
         index: ClaimIndex,
@@ -290,12 +290,12 @@ impl Claims<'_> {
             (ClaimIndex::Woken, Some(tenant)) => {
                 (include_str!("sql/claim_woken_of_others.sql"), vec![text(tenant)])
             }
-            // Without the bound every deadline that this tenant has would be walked past.
+            // Without the bound, the scan would walk past all of this tenant's deadlines.
             (ClaimIndex::Due, Some(tenant)) => (
                 include_str!("sql/claim_due_of_others.sql"),
                 vec![text(tenant), Value::Integer(millis(self.now))],
             ),
-            // A claim of what presses passes over no tenant.
+            // A claim of interrupted runs skips no tenant.
             (ClaimIndex::Woken | ClaimIndex::Due, None) | (ClaimIndex::Interrupted, _) => {
                 (index.in_order(), Vec::new())
             }
@@ -316,14 +316,14 @@ impl Claims<'_> {
         Ok(())
     }
 
-    /// Queued runs that hold their thread, one tenant after the other.
+    /// Claims queued runs that hold their thread, one tenant after the other.
     fn claim_startable(
         &self,
         limit: usize,
         claimed: &mut Vec<Claimed>,
         progress: &mut ClaimProgress,
     ) -> Result<(), SqliteError> {
-        // How far each tenant's line has been looked through.
+        // How far each tenant's queue has been scanned.
         let mut seen: BTreeMap<String, (i64, i64)> = BTreeMap::new();
         let mut tenant = self.turn.last();
         let mut found_in_round = true;
@@ -332,7 +332,7 @@ impl Claims<'_> {
                 if !found_in_round {
                     return Ok(());
                 }
-                // From the front again, as long as a round finds anything.
+                // Starts again with the first tenant, as long as a round finds anything.
                 found_in_round = false;
                 tenant = None;
                 continue;
@@ -363,7 +363,7 @@ impl Claims<'_> {
         Ok(())
     }
 
-    /// The next tenant with a queued run; the first one, if none is given.
+    /// The next tenant with a queued run; the first one if none is given.
     fn tenant_after(&self, tenant: Option<&str>) -> Result<Option<String>, SqliteError> {
         let Some(tenant) = tenant else {
             let first = "SELECT min(tenant) FROM runs WHERE ready = 2";
@@ -397,7 +397,7 @@ fn text(tenant: &Tenant) -> Value {
     Value::Text(tenant.as_str().to_owned())
 }
 
-/// The run as it is stored, for whoever holds it.
+/// The stored run, for the worker that holds it.
 pub(super) fn load(
     connection: &Connection,
     leases: &SqliteLeases,
@@ -414,11 +414,11 @@ pub(super) fn load(
     Ok(loaded)
 }
 
-/// What a release came to without a commit.
+/// Result of a release that was attempted without a commit.
 pub(super) enum Released {
     Yes,
     No,
-    /// Nothing in the file says that the run waits for a worker. That must be written first.
+    /// The file does not record that the run waits for a worker. That must be written first.
     NeedsCommit,
 }
 
@@ -427,8 +427,8 @@ pub(super) fn release(
     leases: &SqliteLeases,
     lease: &Lease,
 ) -> Result<Released, SqliteError> {
-    // Locked until it is done: an item that is committed meanwhile is followed by a claim, and that one finds the
-    // run free.
+    // Locked until the release is done: if an item is committed meanwhile, the claim that follows it finds the run
+    // free.
     let mut held = leases.lock();
     if !held.is_current(lease) {
         return Err(StoreError::Fenced.into());
@@ -450,7 +450,7 @@ pub(super) fn release(
     Ok(Released::Yes)
 }
 
-/// The release of a run that is not at rest: whoever claims next must find it.
+/// Releases a run that is still runnable, and records this in the file, so that the next claim finds it.
 pub(super) fn release_unfinished(tx: &WriteTx<'_>, lease: &Lease) -> Result<bool, SqliteError> {
     tx.check_lease(lease)?;
     if SqliteStoredRun::find(tx.connection(), lease.row)?.is_some_and(|run| run.has_items) {
@@ -460,7 +460,7 @@ pub(super) fn release_unfinished(tx: &WriteTx<'_>, lease: &Lease) -> Result<bool
     Ok(true)
 }
 
-/// Nobody works on it, whatever waits for it: whoever claims next hears that first.
+/// Releases the run even if its inbox has items. The next worker processes these first.
 pub(super) fn abandon(tx: &WriteTx<'_>, lease: &Lease) -> Result<bool, SqliteError> {
     tx.check_lease(lease)?;
     let run = SqliteStoredRun::find(tx.connection(), lease.row)?;

@@ -1,4 +1,4 @@
-//! Runs come into being: from a message on a thread, or as the child of a run.
+//! Creates runs: from a message on a thread, or as the child of a run.
 
 use engine::store::{Created, Lease, PostKey, StoreError, Tenant, ThreadView};
 use machine::event::InterruptCause;
@@ -28,7 +28,7 @@ pub(super) struct Creation {
     pub(super) key: Option<PostKey>,
     pub(super) lease: bool,
     pub(super) commit: EncodedCommit,
-    /// What each run hears whose place this one takes.
+    /// The item sent to each run that this one supersedes.
     pub(super) superseded: EncodedItem,
 }
 
@@ -72,7 +72,7 @@ pub(super) fn create(
     };
     let holds = admission == Admission::Hold;
     let leased = creation.lease && holds && !commit.state.summary.status.ended();
-    // Nobody can hold a run that has just been given its row, so no epoch was used for it.
+    // No worker can hold a run that has just been given its row, so no epoch was used for it.
     let epoch = if leased { tx.leases.lock().next_epoch(None, 0) } else { 0 };
     let placement = RunPlacement { tenant, thread, holds, epoch, startable: false };
     let row = insert(tx, &placement, &commit.state, log, creation.begins_after.as_ref(), None)?;
@@ -99,16 +99,16 @@ pub(super) fn create(
     let lease = lease.filter(|lease| handover.offer(lease));
     match &lease {
         Some(lease) => tx.add_lease(lease.clone()),
-        // The commit took the run for one that somebody goes on with.
+        // The commit assumed that a worker continues the run.
         None => {
             tx.execute(include_str!("sql/run_let_go.sql"), params![row, tx.next_arrival()])?;
         }
     }
-    // Its first commit has raised it.
+    // The first commit has set the version to 1.
     Ok(Created { admission, lease, woken, version: 1 })
 }
 
-/// A message that is there already, or that another run or a call will bring, could never join the thread.
+/// A message that already exists, or that another run or a call will add, could never join the thread.
 fn check_message(tx: &WriteTx<'_>, thread: i64, state: &EncodedRun) -> Result<(), SqliteError> {
     let Some(message) = &state.user_message else { return Ok(()) };
     let mut statement = tx.prepare(include_str!("sql/message_taken.sql"))?;
@@ -116,7 +116,7 @@ fn check_message(tx: &WriteTx<'_>, thread: i64, state: &EncodedRun) -> Result<()
     if taken { Err(impossible(format!("the thread has a message {message} already"))) } else { Ok(()) }
 }
 
-/// A child with a thread of its own, which it holds.
+/// Creates a child with a thread of its own, which it holds.
 pub(super) fn create_child(
     tx: &WriteTx<'_>,
     parent: &CommitTarget,
@@ -153,7 +153,7 @@ struct RunPlacement<'p> {
     thread: i64,
     holds: bool,
     epoch: u64,
-    /// A claim may find it at once; else the commit that follows sees to that.
+    /// True if a claim may find it at once; otherwise the commit that follows makes it claimable.
     startable: bool,
 }
 
@@ -194,7 +194,7 @@ fn insert(
             placement.startable.then(|| tx.next_arrival()),
             state.wake_at().map(millis),
             millis(log.first_at),
-            // The commit that follows says when it started.
+            // The commit that follows sets the start time.
             None::<i64>,
             state.ended_at().map(millis),
             state.control,

@@ -1,4 +1,4 @@
-//! What SQLite's own errors mean to whoever asked the store.
+//! Maps SQLite's errors to those of the store.
 
 use std::fmt;
 use std::io::ErrorKind;
@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use engine::store::{StoreError, StoreFailure};
 use rusqlite::ErrorCode;
 
-/// Stops a command or a read. SQLite's errors turn into it by themselves.
+/// Aborts a command or a read. SQLite's errors convert into it.
 #[derive(Debug)]
 pub(super) struct SqliteError(pub(super) StoreError);
 
@@ -26,7 +26,7 @@ impl From<StoreError> for SqliteError {
 impl From<rusqlite::Error> for SqliteError {
     fn from(error: rusqlite::Error) -> Self {
         match error.sqlite_error_code() {
-            // The tables refuse what cannot be: whoever wrote it made a mistake.
+            // A constraint of the tables was violated: the code that wrote this row has a bug.
             Some(ErrorCode::ConstraintViolation) => Self(StoreError::Impossible(error.to_string())),
             Some(_) | None => Self(StoreError::Failed(to_failure(&error))),
         }
@@ -47,13 +47,13 @@ pub(super) fn to_failure(error: &rusqlite::Error) -> StoreFailure {
         Some(ErrorCode::DiskFull) => StoreFailure::Full(text),
         Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => StoreFailure::Corrupt(text),
         Some(_) => StoreFailure::Unavailable(text),
-        // Not SQLite but the reading of a row: a column that has another type than it was written with.
+        // Not an error of SQLite, but of reading a row: a column has another type than it was written with.
         None => StoreFailure::Corrupt(text),
     }
 }
 
-/// After these nothing was stored and the next commit may work. After any other failure of a commit or a sync
-/// nobody knows what the file holds.
+/// After these errors nothing was stored and the next commit may succeed. After any other failure of a commit or a sync
+/// the contents of the file are unknown.
 pub(super) fn leaves_file_unchanged(error: &rusqlite::Error) -> bool {
     matches!(
         error.sqlite_error_code(),
@@ -64,11 +64,11 @@ pub(super) fn leaves_file_unchanged(error: &rusqlite::Error) -> bool {
 /// Why a file could not be opened as a store.
 #[derive(Debug)]
 pub enum SqliteOpenError {
-    /// Another process, or another store in this one, works with the file.
+    /// Another process, or another store in this process, uses the file.
     InUse {
         lock: PathBuf,
     },
-    /// A file of another program.
+    /// The file belongs to another program.
     NotAStore {
         path: PathBuf,
     },
@@ -76,7 +76,7 @@ pub enum SqliteOpenError {
     NotSqlite {
         path: PathBuf,
     },
-    /// There is no folder to make the file in.
+    /// The folder in which to create the file does not exist.
     NoFolder {
         folder: PathBuf,
     },
@@ -85,16 +85,16 @@ pub enum SqliteOpenError {
         found: u32,
         known: u32,
     },
-    /// The file, or the lock beside it, cannot be made or written to.
+    /// The file, or the lock file beside it, cannot be created or written to.
     Unwritable {
         path: PathBuf,
         why: std::io::Error,
     },
-    /// A sync has failed, the log must begin anew, and another process reads it.
+    /// A sync has failed, so the log must restart, but another process is reading it.
     BeingRead {
         path: PathBuf,
     },
-    /// The file system cannot keep the log that durability rests on.
+    /// The file system does not support the write-ahead log that durability depends on.
     NoWriteAheadLog {
         mode: String,
     },

@@ -1,4 +1,4 @@
-//! The file: its lock, its version, and the connections to it.
+//! The database file: its lock, its schema version, and the connections to it.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{ErrorKind, Write as _};
@@ -11,7 +11,7 @@ use rusqlite::{Connection, ErrorCode, MAIN_DB, OpenFlags};
 
 use super::errors::SqliteOpenError;
 
-/// In order; the version of a file is how many of them it has seen. A migration that was released is never edited.
+/// Applied in order. A file's version is the number of migrations applied to it. Never edit a released migration.
 pub(super) const MIGRATIONS: [&str; 6] = [
     include_str!("migrations/0001_runs.sql"),
     include_str!("migrations/0002_version.sql"),
@@ -20,41 +20,41 @@ pub(super) const MIGRATIONS: [&str; 6] = [
     include_str!("migrations/0005_grants_in_force.sql"),
     include_str!("migrations/0006_previous_callback_key.sql"),
 ];
-/// What the first migration writes into the head of a file: by this a store is told from the files of other programs.
+/// Written to the file header by the first migration. It distinguishes a store from the files of other programs.
 pub(super) const APPLICATION_ID: i32 = 0x686f_6c64;
-/// Only a recovery of the log makes anybody wait for the file.
+/// A connection waits for the file only while another one recovers the log.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 const LOCK_TIMEOUT: Duration = Duration::from_millis(250);
 const LOCK_RETRY_EVERY: Duration = Duration::from_millis(5);
-/// After a failed sync, how long somebody who reads the file is waited for.
+/// After a failed sync, how long to wait for another process to stop reading the file.
 const READER_TIMEOUT: Duration = Duration::from_secs(1);
-/// The writer comes back to the same pages of every index.
+/// The writer returns to the same pages of every index.
 const WRITER_CACHE_KIB: i32 = 16 * 1_024;
-/// A log that has grown while somebody read the file for long is cut to this when it begins anew.
+/// A long read lets the log grow. When the log restarts, it is truncated to this size.
 const LOG_BYTES_MAX: i64 = 64 * 1_024 * 1_024;
-/// More than there are statements.
+/// Larger than the number of statements.
 const STATEMENT_COUNT_MAX: usize = 128;
 
-/// Whoever looks whether a file exists and makes it does so alone in this process.
+/// Held while checking whether a file exists and creating it, so that no other thread of this process does the same.
 static CREATING: Mutex<()> = Mutex::new(());
 
-/// A file that belongs to this store alone, for as long as this value lives.
+/// A file that only this store uses for as long as this value lives.
 #[derive(Debug)]
 pub(super) struct StoreFile {
     path: PathBuf,
-    /// Whether there was no lock file before.
+    /// True if this process created the lock file.
     created_lock: bool,
-    /// The system lets go of it when the process ends, however it ends. It says something only where the process
-    /// ended because a sync had failed.
+    /// The operating system releases the lock when the process ends, however it ends. The lock file is empty unless
+    /// the process ended because a sync failed.
     lock: Arc<File>,
 }
 
-/// Leaves word that a sync has failed, for whoever opens the file next.
+/// Records in the lock file that a sync has failed, for the next process that opens the store.
 #[derive(Clone, Debug)]
 pub(super) struct FailureMark(Weak<File>);
 
 impl FailureMark {
-    /// As far as it goes: the disk is in trouble.
+    /// Best effort, because the disk is failing.
     pub(super) fn write(&self) {
         if let Some(lock) = self.0.upgrade()
             && let Err(error) = (&*lock).write_all(b"a sync failed")
@@ -72,10 +72,9 @@ impl StoreFile {
             }
             Some(_) | None => SqliteOpenError::Unwritable { path: path.to_owned(), why },
         };
-        // Two names of one file must not have two locks, and a link to a file that is not there yet is one of them:
-        // first of all the file exists. One that does is opened by nobody but SQLite. To close it would take away the
-        // locks that SQLite has on it for another store of this process, or for somebody who looks into it, and others
-        // would take its log for abandoned.
+        // Two names of one file must not get two locks, and a link to a missing file is such a name. So the file is
+        // created first. Only SQLite opens a file that exists: closing it here would drop the locks that SQLite holds
+        // on it for another store of this process or for an inspection, and others would take its log for abandoned.
         let creating = CREATING.lock().unwrap_or_else(PoisonError::into_inner);
         if !path.exists() {
             owner_only().create(true).append(true).open(path).map_err(failed)?;
@@ -100,27 +99,27 @@ impl StoreFile {
         }
     }
 
-    /// The connection that writes. Brings the file up to the version of this software.
+    /// The writing connection. Migrates the file to this software's version.
     pub(super) fn writer(&self) -> Result<Connection, SqliteOpenError> {
         let mut connection = self.connection().map_err(|error| self.failed(error))?;
-        // Before anything is read: whoever reads makes a log beside the file.
+        // Checked before any read: a read creates a log beside the file.
         if connection.is_readonly(MAIN_DB)? {
             let why = std::io::Error::new(ErrorKind::PermissionDenied, "it is a readonly database");
             return Err(SqliteOpenError::Unwritable { path: self.path.clone(), why });
         }
-        // The first to look into the file is also the first to hear that no log can be kept beside it.
+        // The first read of the file also reports whether a log can be kept beside it.
         if is_foreign_database(&connection).map_err(|error| self.failed(error))? {
             self.remove_lock_file();
             return Err(SqliteOpenError::NotAStore { path: self.path.clone() });
         }
         migrate(&mut connection, |connection| self.restart_wal(connection))?;
         connection.pragma_update(None, "cache_size", -WRITER_CACHE_KIB)?;
-        // Whoever lets the log begin anew cuts it, and that is the writer.
+        // Set on the writer, because the connection that restarts the log truncates it.
         connection.pragma_update_and_check(None, "journal_size_limit", LOG_BYTES_MAX, |_| Ok(()))?;
         Ok(connection)
     }
 
-    /// Leaves nothing beside a file that is not ours.
+    /// Leaves nothing beside a file that is not a store.
     fn remove_lock_file(&self) {
         if self.created_lock
             && let Err(error) = std::fs::remove_file(lock_path(&self.path))
@@ -129,8 +128,8 @@ impl StoreFile {
         }
     }
 
-    /// What a failed sync left in memory alone is written again: nothing that is acknowledged from here on may stand
-    /// behind a hole. Somebody who reads the file keeps the log as it is; where no sync has failed that does no harm.
+    /// Writes again what a failed sync left only in memory: nothing acknowledged from now on may follow a gap in the
+    /// log. A process that reads the file prevents the restart, which is harmless unless a sync has failed.
     fn restart_wal(&self, connection: &Connection) -> Result<(), SqliteOpenError> {
         let must = self.lock.metadata().is_ok_and(|lock| lock.len() > 0);
         connection.busy_timeout(if must { READER_TIMEOUT } else { Duration::ZERO })?;
@@ -185,17 +184,17 @@ impl StoreFile {
             | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_with_flags(&self.path, flags)?;
         connection.busy_timeout(BUSY_TIMEOUT)?;
-        // Without it SQLite compiles a cached statement again whenever a value is bound that a plan could depend on.
+        // Otherwise SQLite recompiles a cached statement whenever a bound value could affect the plan.
         connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
         connection.set_prepared_statement_cache_capacity(STATEMENT_COUNT_MAX);
         connection.pragma_update(None, "foreign_keys", true)?;
-        // Savepoints keep the pages that they may have to restore here.
+        // Savepoints keep the pages that they may have to restore in the temporary store.
         connection.pragma_update(None, "temp_store", "MEMORY")?;
         Ok(connection)
     }
 }
 
-/// What is made so belongs to its owner alone. SQLite gives the log the rights of the file.
+/// Files created with these options are accessible to their owner only. SQLite gives the log the file's permissions.
 #[cfg(unix)]
 pub(super) fn owner_only() -> OpenOptions {
     use std::os::unix::fs::OpenOptionsExt as _;
@@ -209,7 +208,7 @@ pub(super) fn owner_only() -> OpenOptions {
     File::options()
 }
 
-/// The rights of a file, where anybody but its owner has some. Whoever gave them may have meant it.
+/// The file's permissions if users other than its owner have any. They may have been granted on purpose.
 #[cfg(unix)]
 fn permissions_of_others(path: &Path) -> Option<u32> {
     use std::os::unix::fs::PermissionsExt as _;
@@ -222,8 +221,8 @@ fn permissions_of_others(_path: &Path) -> Option<u32> {
     None
 }
 
-/// A process that another thread is just starting shares every lock of this one until it has begun: whoever closes a
-/// store and opens it again meanwhile has to be patient for a moment.
+/// A child process that another thread is starting shares this process's locks until it has called exec. So an attempt
+/// to close and reopen a store meanwhile has to retry for a moment.
 fn acquire_lock(lock: &File) -> Result<(), TryLockError> {
     let begin = Instant::now();
     loop {
@@ -242,7 +241,7 @@ fn lock_path(path: &Path) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// A file without tables is not yet anybody's: a process that was lost while it made a store leaves one behind.
+/// A file without tables belongs to no program yet: a process that died while creating a store leaves one.
 fn is_foreign_database(connection: &Connection) -> rusqlite::Result<bool> {
     let number = |pragma| connection.pragma_query_value(None, pragma, |row| row.get::<_, i32>(0));
     let application = number("application_id")?;
@@ -263,10 +262,10 @@ fn migrate(
         return Err(SqliteOpenError::Newer { found, known });
     }
     if found == 0 {
-        // Counts only before the first table.
+        // Takes effect only before the first table is created.
         connection.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
     }
-    // Changes the file, so only after its version was found to be ours.
+    // This changes the file, so it happens only after the version check.
     let mode: String = connection.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0))?;
     if mode != "wal" {
         return Err(SqliteOpenError::NoWriteAheadLog { mode });

@@ -37,7 +37,7 @@ pub(super) fn set_auto_approve(
     let row: Option<i64> =
         statement.query_row(params![tenant.as_str(), thread.as_str()], |row| row.get(0)).optional()?;
     let Some(row) = row else { return Err(StoreError::NotFound.into()) };
-    // No log has it, so nothing refers to the row.
+    // No log contains it, so nothing refers to the row.
     tx.execute(include_str!("sql/auto_approve_end.sql"), [row])?;
     let Some(AutoApproval { id, by }) = given else {
         tx.execute(include_str!("sql/grants_revoke_of_thread.sql"), [row])?;

@@ -1,4 +1,4 @@
-//! Every call that is held in a file.
+//! Lists every held call in a file.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,15 +15,15 @@ use super::stored_run::{control_to_show, event_at};
 use crate::columns::{parse_suspension_kind, to_u64};
 use crate::held_calls::{HeldCall, HoldingRun, SurveyedCall, UnreadableCall};
 
-/// So many suspensions are read in one short transaction.
+/// Maximum number of suspensions read in one short transaction.
 const SCAN_COUNT_MAX: i64 = 256;
-/// Of one run after the other, so that its control is decoded once.
+/// Grouped by run, so that each control is decoded once.
 const SCAN: &str = "SELECT run, call, seq, kind FROM suspensions \
     WHERE status = 'pending' AND (run, call) > (?1, ?2) ORDER BY run, call LIMIT ?3";
 
-/// Judges every held call, found without the lock of the file and without a change, in the order of runs and calls.
-/// `progress` hears how many there were so far. A call is judged twice, and counted once, where the file was written
-/// to at the wrong moment.
+/// Judges every held call in the order of runs and calls, without locking or changing the file. `progress` receives the
+/// number of calls so far. If the file was written to at the wrong moment, a call may be judged twice, but it is
+/// counted once.
 pub fn survey<T>(
     path: impl AsRef<Path>,
     mut judge: impl FnMut(&SurveyedCall) -> T,
@@ -55,7 +55,7 @@ pub(super) fn failed(refused: StoreError) -> InspectError {
     }
 }
 
-/// The next held calls, as they are at one moment. Gives the last one, or none if there are no more.
+/// The next held calls, in one snapshot. Returns the last one, or none if there are no more.
 fn scan(
     connection: &Connection,
     after: &(i64, String),
@@ -88,7 +88,7 @@ fn scan(
     Ok(rows.into_iter().next_back().map(|row| (row.run, row.call)))
 }
 
-/// A suspension that is open.
+/// An open suspension.
 struct OpenSuspension {
     run: i64,
     call: String,

@@ -1,4 +1,4 @@
-//! Inboxes: what comes from outside or from another run, judged and kept in the transaction that decides who wins.
+//! Inboxes: items from clients or other runs are judged and stored in the same transaction, which decides who wins.
 
 use engine::store::{StoreError, Tenant};
 use machine::decision::Decision;
@@ -22,7 +22,7 @@ pub(super) fn submit(
     let tenant = tenant.as_str();
     let Some(found) = find(tx, tenant, run)? else { return Err(StoreError::NotFound.into()) };
     let item = &encoded.item;
-    // What is left of a run that was ended by its columns need not be decodable.
+    // A run that was ended by its columns may still be undecodable.
     if found.ended {
         return Ok(judge_after_end(item, earlier_decision(tx, found.row, item)?.as_ref()));
     }
@@ -53,7 +53,7 @@ pub(super) fn submit(
     Ok(verdict)
 }
 
-/// True unless nobody is there, the run has ended, or it would hear a second interrupt.
+/// False if the run does not exist, has ended, or already has an interrupt and would get a second one.
 pub(super) fn deliver(
     tx: &WriteTx<'_>,
     tenant: &str,
@@ -69,7 +69,7 @@ pub(super) fn deliver(
     Ok(true)
 }
 
-/// Keeps the id of a decision for ever, where it has one. [`StoreError::Behind`] where the id was used before.
+/// Stores the decision's id, if it has one, permanently. [`StoreError::Behind`] if the id was used before.
 pub(super) fn record_decision(
     tx: &WriteTx<'_>,
     tenant: &str,
@@ -87,7 +87,7 @@ pub(super) fn record_decision(
     Ok(())
 }
 
-/// Into the inbox, and the run is woken.
+/// Puts the item into the inbox and wakes the run.
 fn put(tx: &WriteTx<'_>, tenant: &str, run: i64, encoded: &EncodedItem) -> Result<Ticket, SqliteError> {
     let (call, digest) = match &encoded.item {
         Item::Early { decision, digest } => (Some(decision.call.as_str()), Some(digest.0)),

@@ -1,4 +1,4 @@
-//! A look into the file from outside: without its lock, and without writing, whoever works with it meanwhile.
+//! Reads the file from outside: without its lock and without writing, even while a server uses it.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -10,18 +10,18 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 use super::errors::to_failure;
 use super::file::{APPLICATION_ID, MIGRATIONS};
 
-/// Only a recovery of the log makes a reader wait.
+/// A reader waits only while another connection recovers the log.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
-/// More than any one look has.
+/// More than any inspection uses.
 const STATEMENT_COUNT_MAX: usize = 32;
 
-/// Why a file could not be looked into.
+/// Why a file could not be inspected.
 #[derive(Debug)]
 pub enum InspectError {
     NotFound {
         path: PathBuf,
     },
-    /// A file, but none of ours.
+    /// The file exists but is not a store.
     NotAStore {
         path: PathBuf,
     },
@@ -39,7 +39,7 @@ pub enum InspectError {
         found: u32,
         known: u32,
     },
-    /// A process left its log behind, and nothing may be written beside the file to read it.
+    /// A process left its log behind, and reading the log would require writing beside the file.
     UnreadableLog {
         path: PathBuf,
     },
@@ -78,8 +78,8 @@ impl From<rusqlite::Error> for InspectError {
     }
 }
 
-/// Shows the file to `work`. A file at rest is read as it lies there, which leaves no trace and works where nothing can
-/// be written. If somebody opened it meanwhile, what was seen may be of two moments, and `work` looks once more.
+/// Opens the file for `work`. A file that no process uses is read as it is, which leaves no trace and works on
+/// read-only media. If a process opened it meanwhile, `work` may have seen two different states, so it runs once more.
 pub(super) fn inspect<T, E: From<InspectError>>(
     path: &Path,
     mut work: impl FnMut(&Connection) -> Result<T, E>,
@@ -94,7 +94,7 @@ pub(super) fn inspect<T, E: From<InspectError>>(
     work(&open_shared(path)?)
 }
 
-/// What changes when somebody writes. Found out without opening: a file that is closed takes the locks along that
+/// Changes when a process writes to the file. Determined without opening it: closing a file releases all locks that
 /// this process has on it.
 #[derive(PartialEq, Eq)]
 struct FileState {
@@ -162,7 +162,7 @@ fn check_version(path: &Path, connection: Connection) -> Result<Connection, Insp
     }
 }
 
-/// The path as an address. What means something in an address is written as its number.
+/// The path as a URI. Characters with a special meaning in a URI are percent-encoded.
 fn address(path: &Path, query: &str) -> String {
     let mut address = String::from("file:");
     for byte in path.as_os_str().as_encoded_bytes() {

@@ -1,5 +1,4 @@
-//! Keys by which a repeat is recognised, of a message that was posted and of an answer that was given; and the key of
-//! callbacks.
+//! Idempotency keys, which identify repeated posts and repeated answers, and the callback keys.
 
 use engine::callback::{CallbackKey, KeyRotation, KeysToRemove, StoredCallbackKeys};
 use engine::store::{
@@ -40,23 +39,23 @@ pub(super) fn bind(
     Ok(())
 }
 
-/// Tells whether a row is what was written. Whoever looks for damage compares it; nobody else does.
+/// Checksum of a row. Only the doctor compares it, to detect damage.
 pub(super) fn seal_of_key(scope: &str, run: i64, body: &[u8]) -> Digest {
     seal([scope.as_bytes(), &run.to_le_bytes(), body])
 }
 
-/// The same for an answer.
+/// The same for a stored response.
 pub(super) fn seal_of_answer(scope: &str, body: &[u8], status: i64, answer: &str) -> Digest {
     seal([scope.as_bytes(), body, &status.to_le_bytes(), answer.as_bytes()])
 }
 
-/// Each part with its length, so that none runs into the next.
+/// Prefixes each part with its length, so that the boundaries between parts are unambiguous.
 fn seal<const COUNT: usize>(parts: [&[u8]; COUNT]) -> Digest {
     let sized = parts.iter().flat_map(|part| [&part.len().to_le_bytes()[..], part].concat());
     Digest::sha256(&sized.collect::<Vec<u8>>())
 }
 
-/// What is kept: of the current ones the first.
+/// Returns the stored keys. If there is no current key yet, stores the drawn one; later ones are ignored.
 pub(super) fn callback_keys(
     tx: &WriteTx<'_>,
     drawn: Option<CallbackKey>,
@@ -86,7 +85,7 @@ pub(super) fn rotate_callback_key(tx: &WriteTx<'_>, drawn: CallbackKey) -> Resul
     Ok(KeyRotation::Rotated)
 }
 
-/// Removes keys of callbacks. First it writes zeros, so that the keys are in no page that is free afterwards.
+/// Removes callback keys. Overwrites them with zeros first, so that no free page contains a key afterwards.
 pub(super) const REMOVE_CALLBACK_KEY: &str =
     "UPDATE callback_key SET key = zeroblob(32); DELETE FROM callback_key;";
 pub(super) const REMOVE_PREVIOUS_CALLBACK_KEY: &str =
@@ -107,7 +106,7 @@ pub(super) fn remove_callback_keys(tx: &WriteTx<'_>, which: KeysToRemove) -> Res
     }
 }
 
-/// What is kept, which is the first one.
+/// Returns the stored response, which is always the first one.
 pub(super) fn store_response(
     tx: &WriteTx<'_>,
     tenant: &Tenant,

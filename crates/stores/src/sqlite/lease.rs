@@ -1,4 +1,4 @@
-//! Who holds which run. In memory: the lock file proves that no other process has a say.
+//! Which worker holds which run. Kept in memory: the lock file proves that no other process uses the store.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,33 +9,33 @@ pub(super) struct SqliteLeases {
     held: Mutex<SqliteHeldLeases>,
 }
 
-/// The leases while nobody else can change them.
+/// The leases, while locked.
 pub(super) struct SqliteHeldLeases {
     leases: BTreeMap<i64, Lease>,
-    /// Epochs of leases that were let go before anything was committed under them. The file does not know these,
-    /// and they must not come again.
+    /// Epochs of leases that were released before anything was committed under them. The file does not contain
+    /// them, and they must not be reused.
     unwritten_epochs: BTreeMap<i64, u64>,
-    /// Higher than every epoch that an earlier process gave out, written or not, and than those of this one that are
-    /// forgotten.
+    /// Higher than every epoch that an earlier process used, written or not, and than every epoch dropped from
+    /// `unwritten_epochs`.
     first_epoch: u64,
-    /// What is passed over from now on by whoever looks for runs that are ready.
+    /// Skipped from now on when looking for runs that are ready.
     skipped: BTreeSet<SkipKey>,
 }
 
-/// Something in the file that is damaged, and must not be in the way of the rest.
+/// Something damaged in the file that must not block the rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum SkipKey {
     /// The run in this row cannot be read.
     Run(i64),
-    /// This index has an entry, for this place and row, that is not true of its run.
+    /// This index has an entry, with this position and row, that contradicts its run.
     Entry(&'static str, i64, i64),
 }
 
-/// Epochs that are kept apart. A run that waits must not cost memory for as long as it does.
+/// Maximum number of unwritten epochs kept. A waiting run must not cost memory for as long as it waits.
 const UNWRITTEN_EPOCH_MAX: usize = 4_096;
 
 impl SqliteLeases {
-    /// `opening` counts how often the file was opened before.
+    /// `opening` is the number of times the file was opened before.
     pub(super) const fn new(opening: u32) -> Self {
         let first_epoch = ((opening as u64) << 32) + 1;
         Self {
@@ -49,7 +49,7 @@ impl SqliteLeases {
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, SqliteHeldLeases> {
-        // A change that a panic cut short gave a run to nobody; it did not give it to two.
+        // A panic in the middle of a change can leave a run without a holder, but never with two.
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -67,7 +67,7 @@ impl SqliteHeldLeases {
         self.leases.contains_key(&row)
     }
 
-    /// The epoch that the next lease of a run has. `row` is none while the run is created.
+    /// The epoch of the run's next lease. `row` is none while the run is being created.
     pub(super) fn next_epoch(&self, row: Option<i64>, stored: u64) -> u64 {
         let unwritten_epoch = row.and_then(|row| self.unwritten_epochs.get(&row)).copied().unwrap_or(0);
         self.first_epoch.max(stored + 1).max(unwritten_epoch + 1)
@@ -101,7 +101,7 @@ impl SqliteHeldLeases {
         self.skipped.contains(&key)
     }
 
-    /// Of a run that has ended, or never came to be: nobody claims it any more.
+    /// For a run that has ended or was never created: it is never claimed again.
     pub(super) fn forget(&mut self, row: i64) {
         self.leases.remove(&row);
         self.unwritten_epochs.remove(&row);

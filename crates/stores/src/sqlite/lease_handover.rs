@@ -1,4 +1,4 @@
-//! A lease on its way to whoever created the run. If nobody waits for it any more, the run is let go.
+//! Hands a lease to the caller that created the run. If the caller no longer waits, the run is released.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -12,7 +12,7 @@ enum HandoverState {
     #[default]
     Awaited,
     Given(Lease),
-    /// Nobody waits, or it has arrived.
+    /// The caller no longer waits, or has received the lease.
     Over,
 }
 
@@ -25,7 +25,7 @@ impl Handover {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// True if somebody waits for it.
+    /// True if the caller still waits for the lease.
     pub(super) fn offer(&self, lease: &Lease) -> bool {
         let mut state = self.state();
         match *state {
@@ -38,7 +38,7 @@ impl Handover {
     }
 }
 
-/// The end of whoever waits. A request that is given up drops it early.
+/// The caller's end. A cancelled request drops it early.
 pub(super) struct HandoverGuard<'r> {
     writer_handle: &'r WriterHandle,
     handover: Handover,

@@ -1,4 +1,4 @@
-//! The log of one run, for whoever wants to read it without a server.
+//! Reads the log of one run without a server.
 
 use std::path::Path;
 
@@ -11,12 +11,12 @@ use super::held_calls::failed;
 use super::inspect::{InspectError, inspect};
 use super::stored_run::events_after;
 
-/// Ids of runs are unique, whatever tenant they are of.
+/// Run ids are unique across tenants.
 const FIND: &str = "SELECT runs.row, threads.id FROM runs JOIN threads ON threads.row = runs.thread \
     WHERE runs.id = ?1 ORDER BY runs.row LIMIT 1";
 
-/// The thread of a run and its events so far, as they are at one moment: found without the lock of the file and without
-/// a change. None where the file has no such run.
+/// The thread of a run and its events so far, in one snapshot. Does not lock or change the file. None if the file has
+/// no such run.
 pub fn read_log(
     path: impl AsRef<Path>,
     run: &RunId,

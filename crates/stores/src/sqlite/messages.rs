@@ -25,7 +25,7 @@ pub(super) fn messages(
     let mut statement = connection.prepare_cached(include_str!("sql/messages_in_order.sql"))?;
     let mut rows = statement.query(params![thread, after, request.row_count()])?;
     let mut found = Vec::new();
-    // Messages that joined together stand in one commit, and it is read once.
+    // Messages that joined together are in one commit, which is read once.
     let mut commit: Option<StoredCommit> = None;
     while let Some(row) = rows.next()? {
         let position = PagePosition { at: row.get(0)?, id: row.get(1)? };

@@ -1,8 +1,8 @@
 //! A store in one SQLite file: one writer with group commit, a few readers, one process.
 //!
-//! What is acknowledged has been synced. Commands that arrive while a sync runs share the next one, so there is no
-//! timer to wait for. A commit or sync that fails in a way that leaves the contents of the file unknown ends the
-//! process: what the file holds is found out by opening it again.
+//! An acknowledged write has been synced. Commands that arrive during a sync share the next one, so there is no timer
+//! to wait for. If a commit or sync fails and leaves the contents of the file unknown, the process ends: reopening the
+//! file is the only way to find out what it holds.
 
 mod append;
 mod approvals;
@@ -57,19 +57,19 @@ use readers::{POINT_READER_COUNT, Readers};
 use slow_reads::{LIST_READER_COUNT, LOG_READER_COUNT, SlowReaders};
 use writer::{FatalFlag, SqliteCounters, Writer, WriterHandle};
 
-/// Says what time it is.
+/// Returns the current time.
 pub type SqliteClockFn = Arc<dyn Fn() -> Timestamp + Send + Sync>;
-/// Told why nobody knows any more what the file holds.
+/// Called with the reason when the contents of the file have become unknown.
 pub type OnFatal = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// How a store is opened. The default is what a server wants.
+/// Options for opening a store. The defaults suit a server.
 #[derive(Clone, Default)]
 pub struct SqliteSettings {
-    /// The system's, if none.
+    /// The system clock if none.
     pub clock: Option<SqliteClockFn>,
-    /// Ends the process, if none. A store that goes on living refuses every further write.
+    /// If none, the process ends. A store that stays open after this refuses every further write.
     pub on_fatal: Option<OnFatal>,
-    /// Everything happens on the thread of whoever asks, so that a simulation can be repeated.
+    /// Runs everything on the caller's thread, so that a simulation is repeatable.
     pub inline: bool,
 }
 
@@ -79,7 +79,7 @@ impl fmt::Debug for SqliteSettings {
     }
 }
 
-/// One file, held by this process alone. Dropping it writes what was sent and closes the file.
+/// One file that only this process uses. Dropping the store writes what was sent and closes the file.
 pub struct SqliteStore {
     writer_handle: WriterHandle,
     checkpoints: Option<JoinHandle<()>>,
@@ -87,7 +87,7 @@ pub struct SqliteStore {
     inline: bool,
 }
 
-/// What reads need, also on another thread.
+/// Everything that reads need, including those on other threads.
 struct SqliteShared {
     points: Readers,
     lists: SlowReaders,
@@ -96,7 +96,7 @@ struct SqliteShared {
     turn: SqliteTenantTurn,
     counters: Arc<SqliteCounters>,
     clock: SqliteClockFn,
-    /// Dropped last: whoever opens the file next finds all connections closed.
+    /// Dropped last, so that all connections are closed before another store can open the file.
     file: StoreFile,
 }
 
@@ -107,7 +107,7 @@ impl fmt::Debug for SqliteStore {
 }
 
 impl SqliteStore {
-    /// Opens the file, creates it if there is none, and brings it up to the version of this software.
+    /// Opens the file, creates it if there is none, and migrates it to this software's version.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, SqliteOpenError> {
         Self::open_with(path, SqliteSettings::default())
     }
@@ -152,7 +152,7 @@ impl SqliteStore {
         Ok(Self { writer_handle, checkpoints: Some(checkpoints), shared, inline })
     }
 
-    /// A read of a few rows, on the thread of whoever asks: it is over sooner than another thread would begin.
+    /// Reads a few rows on the caller's thread: that is faster than handing the read to another thread.
     fn read_point<T>(
         &self,
         read: impl FnOnce(&Connection) -> Result<T, SqliteError>,
@@ -174,7 +174,7 @@ impl Drop for SqliteStore {
     }
 }
 
-/// The thread that copies the log into the file; the writer holds its other end.
+/// Starts the thread that copies the log into the file. The writer gets the channel that triggers it.
 fn start_checkpoints(writer: &mut Writer, shared: &SqliteShared) -> std::io::Result<JoinHandle<()>> {
     let connection = shared.file.checkpointer().map_err(std::io::Error::other)?;
     let (sender, thread) = checkpoint::thread(connection, writer.fatal.clone())?;
@@ -182,8 +182,8 @@ fn start_checkpoints(writer: &mut Writer, shared: &SqliteShared) -> std::io::Res
     Ok(thread)
 }
 
-/// Whatever the last process worked on stands still and must be found. Gives how often the file was opened before,
-/// and the last place in the line.
+/// Makes the runs that the last process worked on claimable again. Returns how often the file was opened before, and
+/// the last arrival number.
 fn reclaim_runs(connection: &mut Connection, now: Timestamp) -> Result<(u32, i64), SqliteOpenError> {
     let transaction = connection.transaction()?;
     let opening = transaction.query_row("SELECT count FROM openings", [], |row| row.get(0))?;

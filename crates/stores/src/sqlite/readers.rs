@@ -23,7 +23,7 @@ impl Readers {
 
     pub(super) fn read<T>(&self, read: impl FnOnce(&Connection) -> T) -> T {
         let connection = self.take();
-        // One that a panic leaves half read comes back too: its statements are reset with the stack.
+        // The connection is returned even after a panic: unwinding resets its statements.
         let outcome = catch_unwind(AssertUnwindSafe(|| read(&connection)));
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(connection);
         self.returned.notify_one();

@@ -1,9 +1,10 @@
-//! Retention: whole threads go once all their runs have ended long enough ago, a bounded number at a time.
+//! Retention: deletes whole threads once all their runs ended long enough ago, a bounded number at a time.
 //!
-//! A run that delegated has children on threads of their own. They are one story: a thread goes only when every run of
-//! every thread below it has ended long enough ago too, and the threads below it go with it or after it, never before.
-//! If a sweep stops in between, what is left of a family is found by the next one. A thread that never had a run has
-//! not ended, and stays. So does one of which nobody can tell who is below it; it is counted, and the sweep goes on.
+//! A run that delegated has children on threads of their own. Such a family is deleted together: a thread is deleted
+//! only when every run of every thread below it also ended long enough ago. The threads below it are deleted with it or
+//! after it, never before. If a sweep stops in between, the next one finds the rest of the family. A thread that never
+//! had a run has not ended, and stays. A thread whose descendants cannot be read stays too; the sweep counts it and
+//! continues.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::path::Path;
@@ -24,14 +25,14 @@ use super::{SqliteStore, StoreFailure};
 use crate::columns::{millis, to_u64};
 pub use crate::pruned::Pruned;
 
-/// So many threads are looked at in one short transaction.
+/// Maximum number of threads scanned in one short transaction.
 const SCAN_COUNT_MAX: i64 = 256;
-/// One batch deletes not many more events than this: other commits wait for it.
+/// One batch deletes not many more events than this, because other commits wait for it.
 const BATCH_EVENT_COUNT_MAX: u64 = 20_000;
-/// Pages that are given back to the system at once.
+/// Number of pages returned to the operating system at once.
 const VACUUM_PAGE_COUNT: u32 = 1_024;
 
-/// Threads in the order of their rows, and whether each is the first of a family and has itself ended in time.
+/// Threads in row order, and for each whether it is the root of a family and has itself ended in time.
 const SCAN: &str = "SELECT t.row, \
         EXISTS (SELECT 1 FROM runs r WHERE r.thread = t.row) \
         AND NOT EXISTS (SELECT 1 FROM runs r WHERE r.thread = t.row AND (r.ended_at IS NULL OR r.ended_at >= ?2)) \
@@ -40,7 +41,7 @@ const SCAN: &str = "SELECT t.row, \
     FROM threads t WHERE t.row > ?1 ORDER BY t.row LIMIT ?3";
 const HAS_ENDED: &str = "SELECT EXISTS (SELECT 1 FROM runs WHERE thread = ?1) \
     AND NOT EXISTS (SELECT 1 FROM runs WHERE thread = ?1 AND (ended_at IS NULL OR ended_at >= ?2))";
-/// Whether a run of this thread was delegated by one of another thread that is still there.
+/// Whether a run of this thread was delegated by a run of another thread that still exists.
 const HAS_PARENT: &str = "SELECT EXISTS (SELECT 1 FROM runs r JOIN runs p ON p.row = r.parent \
     WHERE r.thread = ?1 AND p.thread <> ?1)";
 const CHILDREN: &str = "SELECT s.run, s.seq FROM runs r JOIN suspensions s ON s.run = r.row \
@@ -52,15 +53,15 @@ pub struct SqliteSweep<'s> {
     store: &'s SqliteStore,
     ended_before: Timestamp,
     batch_thread_count_max: usize,
-    /// The last thread that was looked at.
+    /// The last thread scanned.
     after: i64,
     found: VecDeque<PrunableThread>,
-    /// Threads that could not be judged, and that nobody was told of yet.
+    /// Threads that could not be judged and have not been reported yet.
     unreadable: u64,
     done: bool,
 }
 
-/// A thread that may go.
+/// A thread that may be deleted.
 #[derive(Clone, Debug)]
 struct PrunableThread {
     row: i64,
@@ -70,7 +71,7 @@ struct PrunableThread {
 }
 
 impl SqliteStore {
-    /// Deletes threads whose runs have all ended before this time, at most so many in one commit.
+    /// Deletes threads whose runs all ended before this time, at most `batch_thread_count_max` in one commit.
     #[must_use]
     pub fn sweep(&self, ended_before: Timestamp, batch_thread_count_max: usize) -> SqliteSweep<'_> {
         SqliteSweep {
@@ -84,8 +85,8 @@ impl SqliteStore {
         }
     }
 
-    /// Gives pages that hold nothing back to the system, a bounded number of them. True while more can be given back: a
-    /// file that was rebuilt without incremental vacuum keeps its free pages.
+    /// Returns a bounded number of free pages to the operating system. True while more can be returned. A file that was
+    /// rebuilt without incremental vacuum keeps its free pages.
     pub async fn release_free_pages(&self) -> Result<bool, StoreError> {
         self.writer_handle
             .send(|tx| {
@@ -102,7 +103,7 @@ impl SqliteStore {
 }
 
 impl SqliteSweep<'_> {
-    /// Deletes the next batch in one commit. None when all threads have been looked at, and told of.
+    /// Deletes the next batch in one commit. None when all threads have been scanned and reported.
     pub async fn next(&mut self) -> Result<Option<Pruned>, StoreError> {
         while self.found.is_empty() && !self.done {
             let (after, ended_before) = (self.after, self.ended_before);
@@ -132,8 +133,8 @@ impl SqliteSweep<'_> {
     }
 }
 
-/// What a sweep would delete, found out without the lock of the file and without a change. `progress` hears how many
-/// threads were looked at.
+/// What a sweep would delete, determined without locking or changing the file. `progress` receives the number of
+/// threads scanned.
 pub fn survey(
     path: impl AsRef<Path>,
     ended_before: Timestamp,
@@ -166,7 +167,7 @@ pub fn survey(
 }
 
 struct Scanned {
-    /// Families in the order of their first threads, parents before children.
+    /// Families in the order of their root threads, parents before children.
     prunable: Vec<PrunableThread>,
     unreadable: u64,
     /// None when there are no more.
@@ -194,18 +195,18 @@ fn scan(connection: &Connection, after: i64, ended_before: Timestamp) -> Result<
     }
     drop(statement);
     drop(snapshot);
-    // In a damaged table the rows need not be in order, and the same ones would come again and again.
+    // In a damaged table the rows may be out of order, and the scan would return the same ones forever.
     let last = rows.last().map(|(row, _)| *row).filter(|last| *last > after);
     Ok(Scanned { prunable, unreadable, last, seen: rows.len() as u64 })
 }
 
-/// What becomes of a thread and all below it.
+/// What a sweep does with a thread and all threads below it.
 enum Pruning {
-    /// These go, parents first.
+    /// Deletes these, parents first.
     Delete(Vec<PrunableThread>),
     /// One of them has not ended in time.
     Keep,
-    /// Nobody can tell who is below it.
+    /// The threads below it cannot be read.
     Unreadable,
 }
 
@@ -259,8 +260,8 @@ fn prunable(connection: &Connection, row: i64) -> Result<PrunableThread, SqliteE
     })?)
 }
 
-/// The threads of the runs that the runs of this thread have delegated to. The event that opened the suspension names
-/// the child.
+/// The threads of the runs that this thread's runs delegated to. The event that opened the suspension names the
+/// child.
 fn children(connection: &Connection, thread: i64) -> Result<Vec<i64>, SqliteError> {
     let mut statement = connection.prepare_cached(CHILDREN)?;
     let rows = statement.query_map([thread], |row| Ok((row.get(0)?, to_u64(row.get(1)?))))?;
@@ -278,7 +279,7 @@ fn children(connection: &Connection, thread: i64) -> Result<Vec<i64>, SqliteErro
     Ok(children)
 }
 
-/// None where the child's thread was deleted before.
+/// None if the child's thread was already deleted.
 fn find_thread(connection: &Connection, parent: i64, child: &RunId) -> Result<Option<i64>, SqliteError> {
     let sql = "SELECT c.thread FROM runs p JOIN runs c ON c.tenant = p.tenant AND c.id = ?2 WHERE p.row = ?1";
     let mut statement = connection.prepare_cached(sql)?;
@@ -293,8 +294,8 @@ fn free_page_count(connection: &Connection) -> rusqlite::Result<i64> {
     connection.pragma_query_value(None, "freelist_count", |row| row.get(0))
 }
 
-/// A thread with those of the runs that its runs have delegated to, and so on, once all of their runs have ended. Where
-/// nobody can tell who they are, it goes alone.
+/// Deletes a thread and the threads of all runs that its runs delegated to, directly or indirectly, once all of their
+/// runs have ended. If the threads below it cannot be read, only the thread itself is deleted.
 pub(super) fn delete_family(tx: &WriteTx<'_>, tenant: &Tenant, thread: &ThreadId) -> Result<(), SqliteError> {
     const EVER: Timestamp = Timestamp(u64::MAX);
     let mut statement = tx.prepare("SELECT row FROM threads WHERE tenant = ?1 AND id = ?2")?;
@@ -303,14 +304,14 @@ pub(super) fn delete_family(tx: &WriteTx<'_>, tenant: &Tenant, thread: &ThreadId
     let row = row.ok_or(StoreError::NotFound)?;
     match judge_family(tx.connection(), row, EVER)? {
         Pruning::Delete(family) => family.iter().try_for_each(|one| delete_thread(tx, &one.tenant, &one.id)),
-        // One below it has not.
+        // A run of a thread below it has not ended.
         Pruning::Keep if has_ended(tx.connection(), row, EVER)? => Err(StoreError::Stale.into()),
         Pruning::Keep | Pruning::Unreadable => delete_thread(tx, tenant, thread),
     }
 }
 
-/// A thread that somebody has deleted meanwhile is passed over, and so is one if somebody has posted to it, to a thread
-/// below it, or to its parent: that one stays, and a parent that goes is gone before its children are looked at.
+/// Skips a thread that was deleted meanwhile. Also skips one if a message was posted meanwhile to it, to a thread below
+/// it, or to its parent: that parent stays, while a parent that is deleted is gone before its children are checked.
 fn delete(
     tx: &WriteTx<'_>,
     batch: &[PrunableThread],

@@ -1,5 +1,5 @@
-//! Frozen agents: those of the configuration, which are there for everybody and stay, and those that came with a message,
-//! which belong to its thread and go with it.
+//! Frozen agents. Those of the configuration are available to every thread and are never deleted. Inline agents belong
+//! to the thread of the message they came with and are deleted with it.
 
 use engine::store::{InlineAgent, Tenant};
 use machine::id::{Digest, ThreadId};
@@ -19,14 +19,14 @@ const IS_THERE: &str = "SELECT EXISTS ( \
         SELECT 1 FROM runs r JOIN brought b ON b.thread = r.thread WHERE r.row = ?1 AND b.digest = ?2 \
     ) OR EXISTS (SELECT 1 FROM revisions WHERE digest = ?2)";
 
-/// One of the configuration.
+/// Stores a frozen agent of the configuration.
 pub(super) fn put(tx: &WriteTx<'_>, digest: &Digest, text: &str) -> Result<(), SqliteError> {
     let sql = "INSERT INTO revisions (digest, text) VALUES (?1, ?2) ON CONFLICT DO NOTHING";
     tx.execute(sql, params![digest.0, text])?;
     Ok(())
 }
 
-/// One that came with a message of this thread.
+/// Stores an agent that came with a message of this thread.
 pub(super) fn put_inline_agent(
     tx: &WriteTx<'_>,
     tenant: &str,
@@ -50,7 +50,7 @@ pub(super) fn for_thread(
     Ok(statement.query_row(asked, |row| row.get(0)).optional()?)
 }
 
-/// The one that a run is pinned to, found by the row of the run.
+/// The frozen agent that a run is pinned to, found by the run's row.
 pub(super) fn for_run(
     connection: &Connection,
     run: i64,

@@ -1,4 +1,4 @@
-//! What a file costs: by table, by run, and by step.
+//! How many bytes a file uses: by table, by run, and by step.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use rusqlite::Connection;
 use super::inspect::{InspectError, inspect};
 use crate::columns::to_u64;
 
-/// So many rows are counted in one short transaction.
+/// Maximum number of rows counted in one short transaction.
 const ROW_COUNT_MAX: i64 = 4_096;
 const TABLES: &str = "SELECT s.tbl_name, \
         sum(CASE s.type WHEN 'table' THEN d.pgsize ELSE 0 END), \
@@ -18,37 +18,37 @@ const TABLES: &str = "SELECT s.tbl_name, \
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SqliteSize {
-    /// Without the log that is not copied into the file yet.
+    /// Without the part of the log that is not yet copied into the file.
     pub file_bytes: u64,
-    /// Of pages that hold nothing and will be used again.
+    /// Bytes of empty pages, which will be reused.
     pub free_bytes: u64,
-    /// The largest first.
+    /// Largest first.
     pub tables: Vec<SqliteTableSize>,
     pub runs: u64,
     pub steps: u64,
     pub events: u64,
-    /// Of all events as they are stored.
+    /// Bytes of all events as they are stored.
     pub event_bytes: u64,
-    /// Of all control states.
+    /// Bytes of all control states.
     pub control_bytes: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SqliteTableSize {
     pub name: String,
-    /// Whole pages.
+    /// In whole pages.
     pub bytes: u64,
     pub index_bytes: u64,
 }
 
 impl SqliteSize {
-    /// Everything that is in use, for each run; none without runs.
+    /// Bytes in use divided by the number of runs; none without runs.
     #[must_use]
     pub const fn bytes_per_run(&self) -> Option<u64> {
         self.file_bytes.saturating_sub(self.free_bytes).checked_div(self.runs)
     }
 
-    /// Everything that is in use, for each step; none without steps.
+    /// Bytes in use divided by the number of steps; none without steps.
     #[must_use]
     pub const fn bytes_per_step(&self) -> Option<u64> {
         self.file_bytes.saturating_sub(self.free_bytes).checked_div(self.steps)
@@ -93,7 +93,7 @@ fn count_runs(connection: &Connection, size: &mut SqliteSize) -> rusqlite::Resul
         let mut rows = statement.query([after, ROW_COUNT_MAX])?;
         while let Some(row) = rows.next()? {
             let number = row.get(0)?;
-            // In a damaged table the rows need not be in order, and the same ones would come again and again.
+            // In a damaged table the rows may be out of order, and the scan would return the same ones forever.
             if number <= after {
                 return Ok(());
             }
@@ -102,7 +102,7 @@ fn count_runs(connection: &Connection, size: &mut SqliteSize) -> rusqlite::Resul
             size.runs += 1;
             size.events = size.events.saturating_add(to_u64(row.get(1)?));
             size.control_bytes += control.len() as u64;
-            // One of an unknown version is not counted: its log would have to be read.
+            // A control of an unknown version is not counted, because that would require reading its log.
             size.steps += Control::decode_read_only(control).map_or(0, |control| u64::from(control.step));
         }
         if size.runs == before {

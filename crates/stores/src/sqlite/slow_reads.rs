@@ -1,4 +1,4 @@
-//! Reads that may take a while: on threads and connections of their own, so that they are in nobody's way.
+//! Reads that may take long. They run on threads and connections of their own, so that they block no other work.
 
 use engine::store::StoreError;
 use rusqlite::Connection;
@@ -12,10 +12,10 @@ use crate::read_permits::ReadPermits;
 
 /// Lists are for people, who can wait.
 pub(super) const LIST_READER_COUNT: usize = 2;
-/// Logs are what workers and streams go on with: they never wait for a list.
+/// Workers and streams need logs to continue, so log reads never wait for a list.
 pub(super) const LOG_READER_COUNT: usize = 2;
 
-/// A lane with a connection for each of its places.
+/// A set of read permits with one connection for each permit.
 pub(super) struct SlowReaders {
     readers: Readers,
     permits: ReadPermits,
@@ -28,7 +28,7 @@ impl SlowReaders {
 }
 
 impl SqliteStore {
-    /// A page of many things.
+    /// Reads a page of a list.
     pub(super) async fn list<T: Send + 'static>(
         &self,
         read: impl FnOnce(&Connection) -> Result<T, SqliteError> + Send + 'static,
@@ -36,7 +36,7 @@ impl SqliteStore {
         self.read_slowly(|shared| &shared.lists, read).await
     }
 
-    /// A part of a log.
+    /// Reads a part of a log.
     pub(super) async fn log<T: Send + 'static>(
         &self,
         read: impl FnOnce(&Connection) -> Result<T, SqliteError> + Send + 'static,
@@ -44,7 +44,7 @@ impl SqliteStore {
         self.read_slowly(|shared| &shared.logs, read).await
     }
 
-    /// Elsewhere, if there is an elsewhere.
+    /// On the blocking pool when a runtime is present and the store is not inline, otherwise on the caller's thread.
     async fn read_slowly<T: Send + 'static>(
         &self,
         which: fn(&SqliteShared) -> &SlowReaders,
@@ -58,7 +58,7 @@ impl SqliteStore {
         match Handle::try_current() {
             Ok(runtime) if !self.inline => {
                 let (permitted, pending) = which(&self.shared).permits.acquire().await?;
-                // Its thread is one of many, which others may be using: whoever asked may be gone when it begins.
+                // The blocking pool is shared with other work: the caller may have given up before the read starts.
                 runtime.spawn_blocking(move || {
                     if !permitted.is_abandoned() {
                         permitted.finish(read());
@@ -87,7 +87,7 @@ mod tests {
 
     use super::*;
 
-    /// Nothing that goes well takes as long.
+    /// No successful read takes this long.
     const PATIENCE: Duration = Duration::from_secs(60);
 
     /// A store in a folder of its own.
@@ -111,7 +111,7 @@ mod tests {
         }
     }
 
-    /// A read that says that it has begun, and goes on until the other end is gone.
+    /// A read that signals its start and then blocks until the sender of `until` is dropped.
     fn slow(
         begun: Sender<()>,
         until: Receiver<()>,
@@ -133,7 +133,7 @@ mod tests {
         }
     }
 
-    /// Begun, and then nobody waits for it any more.
+    /// Starts the request and then drops it.
     fn give_up(asked: impl Future) {
         let mut asked = pin!(asked);
         assert!(asked.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
@@ -155,7 +155,7 @@ mod tests {
             let mut list = Box::pin(store.list(slow(begun.clone(), until)));
             assert!(list.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
             begins.recv_timeout(PATIENCE).expect("a slow list begins");
-            // From here on nobody waits for it.
+            // From here on no caller waits for it.
             drop(list);
         }
         let count = Arc::new(AtomicUsize::new(0));
@@ -181,7 +181,7 @@ mod tests {
             let opened = Opened::new("thread");
             let (begun, begins) = channel();
             let (end, until) = channel::<()>();
-            // Somebody else's work, on the one thread that there is.
+            // Unrelated work, on the only thread of the pool.
             let other = tokio::task::spawn_blocking(move || {
                 begun.send(()).expect("the test hears it");
                 let _ = until.recv();

@@ -1,4 +1,4 @@
-//! The store's contract, each call sent to whoever serves it.
+//! Implements the store's contract by dispatching each call to the module that serves it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -45,7 +45,7 @@ impl SqliteStore {
         })
     }
 
-    /// A read for whoever holds the run.
+    /// A read for the worker that holds the run.
     fn read_leased<T>(
         &self,
         lease: &Lease,
@@ -180,7 +180,7 @@ impl Store for SqliteStore {
     }
 
     fn claim(&self, claim: Claim) -> BoxFuture<'_, Result<Vec<Claimed>, StoreError>> {
-        // Only once somebody waits for it: a run must not be given to nobody.
+        // Claims only once the future is polled: a run must not be claimed for a caller that does not wait.
         Box::pin(async move { self.with_claims(|claims| claims.claim(&claim)) })
     }
 
@@ -189,7 +189,7 @@ impl Store for SqliteStore {
     }
 
     fn append(&self, lease: &Lease, append: Append) -> BoxFuture<'_, Result<Appended, StoreError>> {
-        // A worker that lost its run has nothing to say about what its rows look like.
+        // If a worker lost its run, the encoding of its commit does not matter.
         if !self.may_send(lease) {
             return ready_task(Err(StoreError::Fenced));
         }
@@ -197,7 +197,7 @@ impl Store for SqliteStore {
         let expected_seq = append.expected_seq;
         match EncodedCommit::from_append(append) {
             Ok(commit) => Box::pin(self.writer_handle.send(move |tx| append::append(tx, &lease, &commit))),
-            // Whoever is fenced hears that first, whatever its commit looks like.
+            // A fenced worker gets that error first, whatever is wrong with its commit.
             Err(refused) => ready_task(
                 self.read_point(|connection| append::check_seq(connection, lease.row, expected_seq))
                     .and(Err(refused)),
@@ -217,7 +217,7 @@ impl Store for SqliteStore {
                 .send(move |tx| undecoded::end(tx, &by_control, EndingSource::Control))
                 .await
             {
-                // The rows contradict the control: the columns alone count.
+                // The rows contradict the control, so only the columns count.
                 Err(StoreError::Impossible(_)) => {
                     self.writer_handle.send(move |tx| undecoded::end(tx, &lease, EndingSource::Columns)).await
                 }

@@ -1,4 +1,4 @@
-//! A run as it is stored: its control, its log, and what a worker starts from.
+//! A stored run: its control, its log, and what a worker needs to continue it.
 
 use std::iter::repeat;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use super::errors::{SqliteError, corrupt};
 use crate::columns::{parse_checkpoint, to_i64, to_u64};
 use crate::failure_counters::none_if_corrupt;
 
-/// None where it cannot be decoded.
+/// None if it cannot be decoded.
 pub(super) fn control_if_readable(
     connection: &Connection,
     run: i64,
@@ -28,7 +28,7 @@ pub(super) fn control_if_readable(
     none_if_corrupt(control_to_show(connection, run, stored))
 }
 
-/// To show the run or to judge an item, without a look at its log where an earlier version stored the control.
+/// For showing the run or judging an item. Does not read the log even if an earlier version stored the control.
 pub(super) fn control_to_show(
     connection: &Connection,
     run: i64,
@@ -37,7 +37,7 @@ pub(super) fn control_to_show(
     control_or_fold(connection, run, Control::decode_read_only(stored))
 }
 
-/// For a worker, which writes the control back: one that another version wrote is folded from the log again.
+/// For a worker, which writes the control back: a control that another version wrote is folded from the log again.
 fn control_to_continue(connection: &Connection, run: i64, stored: &[u8]) -> Result<Control, SqliteError> {
     control_or_fold(connection, run, Control::decode(stored))
 }
@@ -54,7 +54,7 @@ fn control_or_fold(
     }
 }
 
-/// The control as the log says.
+/// Folds the control from the log.
 pub(super) fn fold_log(connection: &Connection, run: i64) -> Result<Control, SqliteError> {
     let mut control: Option<Control> = None;
     loop {
@@ -74,7 +74,7 @@ pub(super) fn fold_log(connection: &Connection, run: i64) -> Result<Control, Sql
     }
 }
 
-/// The columns that decide whether a run is given out, and what it is given out with.
+/// The columns that decide whether a run can be claimed, and what the worker gets with it.
 pub(super) struct SqliteStoredRun {
     pub(super) row: i64,
     pub(super) tenant: String,
@@ -128,7 +128,7 @@ impl SqliteStoredRun {
         }
     }
 
-    /// In the same read transaction as the columns.
+    /// Must run in the same read transaction as the one that read the columns.
     pub(super) fn load(self, connection: &Connection) -> Result<Loaded, SqliteError> {
         Ok(Loaded {
             control: control_to_continue(connection, self.row, &self.control)?,
@@ -152,8 +152,8 @@ pub(super) fn inbox(connection: &Connection, run: i64) -> Result<Vec<(Ticket, It
     Ok(inbox)
 }
 
-/// At most `limit` events of about as many bytes as are read at once, and at least one if there is one. Those that cannot
-/// be decoded are among them.
+/// At most `limit` events, of about as many bytes as are read at once, and at least one if there is one. Includes
+/// events that cannot be decoded.
 pub(super) fn events_after(
     connection: &Connection,
     run: i64,
@@ -167,7 +167,7 @@ pub(super) fn events_after(
     while let Some(row) = rows.next()? {
         let (first_seq, last_seq) = (to_u64(row.get(0)?), to_u64(row.get(1)?));
         let word: String = row.get(2)?;
-        // A body that is no text has no lines.
+        // A body that is not text has no lines.
         let body = row.get_ref(3)?.as_str().unwrap_or_default();
         for (line, seq) in body.lines().chain(repeat("")).zip(first_seq..=last_seq) {
             if seq <= after {
@@ -184,7 +184,7 @@ pub(super) fn events_after(
     Ok(events)
 }
 
-/// One event of a run, with nothing read but its commit.
+/// One event of a run; reads only its commit.
 pub(super) fn event_at(connection: &Connection, run: i64, seq: u64) -> Result<Arc<Event>, SqliteError> {
     let before = seq.checked_sub(1).ok_or(StoreError::NotFound)?;
     let found = events_after(connection, run, before, 1)?;
@@ -199,7 +199,7 @@ fn logged(event: Option<Event>, seq: u64, checkpoint: Option<Checkpoint>) -> Log
     }
 }
 
-/// One commit of a log, for whoever wants several of its events.
+/// One commit of a log, for reading several of its events.
 pub(super) struct StoredCommit {
     run: i64,
     first_seq: u64,
@@ -208,7 +208,7 @@ pub(super) struct StoredCommit {
 }
 
 impl StoredCommit {
-    /// None where no commit has this event.
+    /// None if no commit contains this event.
     pub(super) fn find(connection: &Connection, run: i64, seq: u64) -> Result<Option<Self>, SqliteError> {
         let mut statement = connection.prepare_cached(include_str!("sql/commits_after.sql"))?;
         let found = statement.query_row([run, to_i64(seq.saturating_sub(1))], |row| {

@@ -1,4 +1,4 @@
-//! Threads: as admission sees them, who holds them next, and how they go.
+//! Threads: the view for admission, the next holder, and deletion.
 
 use engine::store::{StoreError, Tenant, ThreadView};
 use machine::id::{MessageId, Principal, RunId, ThreadId};
@@ -11,10 +11,10 @@ use super::grants;
 use super::write_tx::WriteTx;
 use crate::columns::{millis, parse_status, timestamp};
 
-/// Pages that are given back to the system with one deletion.
+/// Number of pages returned to the operating system with one deletion.
 const VACUUM_PAGE_COUNT: u32 = 256;
 
-/// True if it is new.
+/// True if the thread is new.
 pub(super) fn put_thread(
     tx: &WriteTx<'_>,
     tenant: &str,
@@ -43,7 +43,7 @@ pub(super) fn thread_view(
 pub(super) struct SqliteThreadColumns {
     row: i64,
     created_at: i64,
-    /// None where it is no text.
+    /// None if it is not text.
     metadata: Option<String>,
     head: Option<String>,
     auto_approved_by: Option<String>,
@@ -75,7 +75,7 @@ impl SqliteThreadColumns {
     }
 }
 
-/// Its unended runs.
+/// Summarizes the thread's unended runs.
 fn thread_state(connection: &Connection, thread: i64) -> Result<ThreadState, SqliteError> {
     let columns = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
     let mut holder = connection.prepare_cached(include_str!("sql/thread_holder.sql"))?;
@@ -100,9 +100,9 @@ pub(super) fn to_supersede(tx: &WriteTx<'_>, thread: i64) -> Result<Vec<RunId>, 
     Ok(machine::thread::to_supersede(unended.iter().map(UnendedColumns::as_unended)).cloned().collect())
 }
 
-/// The run that holds the thread from here on, after its holder has ended.
+/// Makes the next run in the queue hold the thread after its holder has ended.
 pub(super) fn promote_next(tx: &WriteTx<'_>, thread: i64) -> Result<Option<RunId>, SqliteError> {
-    // The holder has ended: those that have not are in line.
+    // The holder has ended, so all unended runs are in the queue.
     let line = unended(tx, thread)?;
     let Some(next) = promote(line.iter().map(UnendedColumns::as_unended)).cloned() else { return Ok(None) };
     for one in line.iter().filter(|one| one.id == next) {
@@ -123,7 +123,7 @@ impl UnendedColumns {
     }
 }
 
-/// The holder first, then those in line in the order in which they came.
+/// The holder first, then the queued runs in order of arrival.
 fn unended(tx: &WriteTx<'_>, thread: i64) -> Result<Vec<UnendedColumns>, SqliteError> {
     let mut statement = tx.prepare(include_str!("sql/thread_unended.sql"))?;
     let columns = |row: &Row<'_>| {
@@ -133,7 +133,7 @@ fn unended(tx: &WriteTx<'_>, thread: i64) -> Result<Vec<UnendedColumns>, SqliteE
     Ok(statement.query_map([thread], columns)?.collect::<rusqlite::Result<_>>()?)
 }
 
-/// This one alone: child runs have threads of their own.
+/// Deletes only this thread: child runs have threads of their own.
 pub(super) fn delete_thread(tx: &WriteTx<'_>, tenant: &Tenant, thread: &ThreadId) -> Result<(), SqliteError> {
     let mut statement = tx.prepare("SELECT row FROM threads WHERE tenant = ?1 AND id = ?2")?;
     let row: Option<i64> =

@@ -1,4 +1,4 @@
-//! Ends an interrupted run of which something cannot be decoded, by its plain columns.
+//! Ends an interrupted run that cannot be fully decoded, using only its plain columns.
 
 use engine::store::{Appended, Lease, StoreError};
 use machine::Control;
@@ -22,7 +22,7 @@ const RUN: &str = "SELECT r.tenant, r.id, r.seq, r.epoch, r.thread, r.holds, r.i
     FROM runs r JOIN threads t ON t.row = r.thread LEFT JOIN runs p ON p.row = r.parent WHERE r.row = ?1";
 const HELD: &str =
     "SELECT call, id, kind FROM suspensions WHERE run = ?1 AND status = 'pending' ORDER BY seq, id";
-/// There is no index by parent: all unended runs of the tenant are looked at, where a held call waits for a child.
+/// There is no index by parent: if a held call waits for a child, all unended runs of the tenant are scanned.
 const CHILDREN: &str = "SELECT id FROM runs WHERE tenant = ?2 AND parent = ?1 \
     AND status IN ('queued', 'running', 'waiting_approval', 'waiting_tool', 'interrupting')";
 const INBOX: &str = "SELECT ticket, item FROM inbox WHERE run = ?1 ORDER BY ticket";
@@ -138,7 +138,7 @@ fn children(
     Ok(found.collect::<rusqlite::Result<_>>()?)
 }
 
-/// The tickets of all that waits, and those texts that can be read as such.
+/// The tickets of all items in the inbox, and the texts of those that are readable.
 fn inbox(connection: &Connection, run: i64) -> Result<(Vec<Ticket>, Vec<String>), SqliteError> {
     let mut statement = connection.prepare_cached(INBOX)?;
     let mut rows = statement.query([run])?;

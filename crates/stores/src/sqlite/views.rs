@@ -1,4 +1,4 @@
-//! What the store shows of runs, threads and messages: one thing by its name, and pages of many.
+//! Views of runs, threads and messages: single ones by id, and pages.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -113,7 +113,7 @@ pub(super) fn runs(
             params![tenant.as_str(), status, after.at, after.id, request.row_count(), agent, thread.as_str()];
         found = run_views(connection, include_str!("sql/runs_of_thread.sql"), params)?;
     } else {
-        // An index by status serves every filter but one: without a status, the pages of all of them are merged.
+        // The index by status serves every filter but one: without a status, the pages of all statuses are merged.
         for status in
             PublicRunStatus::ALL.into_iter().filter(|one| filter.status.is_none_or(|asked| asked == *one))
         {
@@ -209,7 +209,7 @@ pub(super) fn message(
     Ok(Some(MessagePosition { run: RunId::from(run), seq: to_u64(seq), role: parse_role(&role)? }))
 }
 
-/// A call gets a message of its own, so an id whose message is there, or promised by a run in line, is taken too.
+/// Each call gets a message of its own, so an id is also taken if its message exists or a queued run will add it.
 pub(super) fn taken_call_ids(
     connection: &Connection,
     run: i64,
@@ -219,7 +219,7 @@ pub(super) fn taken_call_ids(
     let mut statement = connection.prepare_cached(include_str!("sql/calls_taken.sql"))?;
     let mut taken = BTreeSet::new();
     for id in asked {
-        // All that begins with `id~` lies between these two: DEL is the character after `~`.
+        // Everything that begins with `id~` lies between these two: DEL is the character after `~`.
         let (from, to) = (format!("{id}~"), format!("{id}\u{7f}"));
         let mut rows = statement.query(params![run, id, from, to])?;
         while let Some(row) = rows.next()? {
@@ -231,7 +231,7 @@ pub(super) fn taken_call_ids(
     Ok(taken)
 }
 
-/// For the worker.
+/// The plugin state, decoded for the worker.
 pub(super) fn plugin_state(connection: &Connection, run: i64) -> Result<Vec<StateRow>, SqliteError> {
     let rows = state(connection, run)?;
     Ok(rows.into_iter().map(StateView::decoded).collect::<Result<_, StoreError>>()?)

@@ -1,4 +1,4 @@
-//! Where a command is worked on: the open transaction, and what counts only once it is committed.
+//! The open transaction that a command runs in, and the effects that count only once it is committed.
 
 use std::cell::{Cell, RefCell};
 
@@ -17,15 +17,15 @@ pub(super) struct WriteTx<'w> {
     effects: RefCell<PendingEffects>,
 }
 
-/// What a command leaves behind outside of the file.
+/// What a command changes outside of the file.
 #[derive(Default)]
 pub(super) struct PendingEffects {
     pub(super) commits: u64,
     pub(super) bytes: u64,
-    /// Runs that were given out. They count at once, so that no claim takes them while the commit is under way;
-    /// they are taken back if it fails.
+    /// Runs that were leased. The leases count at once, so that no claim takes these runs during the commit; they
+    /// are revoked if it fails.
     pub(super) leased: Vec<i64>,
-    /// Runs that are let go once the commit has succeeded, with their stored epochs.
+    /// Runs to release once the commit has succeeded, with their stored epochs.
     pub(super) released: Vec<(i64, u64)>,
     /// Runs that have ended once the commit has succeeded.
     pub(super) ended: Vec<i64>,
@@ -49,12 +49,12 @@ impl<'w> WriteTx<'w> {
         self.connection.prepare_cached(sql)
     }
 
-    /// How many rows it changed.
+    /// Returns the number of changed rows.
     pub(super) fn execute(&self, sql: &str, params: impl Params) -> Result<usize, SqliteError> {
         Ok(self.prepare(sql)?.execute(params)?)
     }
 
-    /// Later than every one before.
+    /// Later than every arrival before it.
     pub(super) fn next_arrival(&self) -> i64 {
         let arrival = i64::try_from(self.now.0.saturating_mul(1_000))
             .unwrap_or(i64::MAX - 1)
@@ -67,7 +67,7 @@ impl<'w> WriteTx<'w> {
         if self.leases.is_current(lease) { Ok(()) } else { Err(StoreError::Fenced.into()) }
     }
 
-    /// The command changed something of a run.
+    /// Counts a command that changed a run.
     pub(super) fn count_commit(&self, bytes: u64) {
         let mut effects = self.effects.borrow_mut();
         effects.commits += 1;

@@ -1,4 +1,4 @@
-//! The one writer: commands that arrive while a sync runs share the next one.
+//! The single writer. Commands that arrive during a sync share the next sync.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -21,25 +21,25 @@ use super::write_tx::{PendingEffects, WriteTx};
 use super::{OnFatal, SqliteClockFn};
 use crate::failure_counters::FailureCounters;
 
-/// One sync is shared by at most so many commands.
+/// Maximum number of commands that share one sync.
 const BATCH_COUNT_MAX: usize = 256;
-/// Whoever comes when so many wait waits for a place.
+/// Capacity of the command queue. When it is full, callers wait for a slot.
 const WAITING_COUNT_MAX: usize = 1_024;
 
 type AnswerFn = Box<dyn FnOnce(Option<&StoreFailure>) + Send>;
-/// Without a transaction there is trouble: nothing is done, and whoever asked hears of it.
+/// Receives an error when there is no transaction: it then does nothing and reports the error to the caller.
 type PerformFn = Box<dyn FnOnce(Result<&WriteTx<'_>, StoreFailure>) -> Performed + Send>;
 
-/// One thing to write. It is answered once it is committed.
+/// One write. The caller gets the result once it is committed.
 pub(super) struct WriteCommand {
     perform: PerformFn,
 }
 
 struct Performed {
     succeeded: bool,
-    /// What SQLite had against it.
+    /// The error from SQLite, if any.
     trouble: Option<StoreFailure>,
-    /// Says what the command came to, or what is wrong with the commit.
+    /// Sends the command's result to the caller, or the error if the commit failed.
     answer: AnswerFn,
 }
 
@@ -68,10 +68,10 @@ impl WriteCommand {
                     | Ok(_) => None,
                 },
                 answer: Box::new(move |failed| {
-                    // A refusal may rest on what others wrote before it in the same transaction, so it counts for
-                    // nothing either.
+                    // Even a refusal may depend on earlier writes in the same transaction, so it does not count if the
+                    // commit failed.
                     let result = failed.map_or(result, |trouble| Err(trouble.clone().into()));
-                    // Whoever asked may have gone away; what is committed stays.
+                    // The caller may have stopped waiting; what is committed stays.
                     drop(sender.send(result));
                 }),
             }
@@ -80,7 +80,7 @@ impl WriteCommand {
     }
 }
 
-/// Nobody knows what the file holds. It is found out by opening it again.
+/// Set when the contents of the file are unknown. Reopening the file is the only way to find out.
 #[derive(Clone)]
 pub(super) struct FatalFlag {
     why: Arc<OnceLock<StoreFailure>>,
@@ -115,7 +115,7 @@ pub(super) struct SqliteCounters {
 }
 
 impl SqliteCounters {
-    /// What was asked for, and whether trouble came of it.
+    /// Counts the result if it is a failure.
     pub(super) fn count_result<T>(&self, result: Result<T, StoreError>) -> Result<T, StoreError> {
         self.failures.count_result(&result);
         result
@@ -140,12 +140,12 @@ pub(super) struct Writer {
     pub(super) counters: Arc<SqliteCounters>,
     /// How far the log has grown.
     pub(super) wal_growth: WalGrowth,
-    /// Whoever copies the log into the file meanwhile; none where everything happens on one thread.
+    /// The checkpoint thread; none if everything runs on one thread.
     pub(super) checkpoints: Option<SyncSender<()>>,
     pub(super) last_arrival: Cell<i64>,
-    /// Which opening of the file this is.
+    /// Number of this opening of the file.
     pub(super) opening: u32,
-    /// Why nothing is written any more.
+    /// Once set, nothing more is written.
     pub(super) fatal: FatalFlag,
 }
 
@@ -169,7 +169,7 @@ impl Writer {
             match self.perform_one(command, &mut effects) {
                 Ok(answer) => answers.push(answer),
                 Err((answer, trouble)) => {
-                    // SQLite has given up the whole transaction.
+                    // SQLite has rolled back the whole transaction.
                     answers.push(answer);
                     self.roll_back(effects, answers, &trouble);
                     return self.refuse(waiting.collect(), &trouble);
@@ -194,8 +194,8 @@ impl Writer {
         }
     }
 
-    /// The lock beside the file keeps others out, unless somebody deletes it or the file system knows no locks. Whoever opens
-    /// the file all the same counts on, within the file: then all that is known here of who works on what is over.
+    /// The lock file keeps other processes out, unless it is deleted or the file system does not support locks. A
+    /// process that opens the file anyway increments the count in it. From then on the leases held here are invalid.
     fn check_opening(&self) -> Result<(), StoreFailure> {
         let failed = |error: rusqlite::Error| to_failure(&error);
         let mut statement = self.connection.prepare_cached("SELECT count FROM openings").map_err(failed)?;
@@ -208,7 +208,7 @@ impl Writer {
         Err(StoreFailure::Unavailable(why.into()))
     }
 
-    /// In a savepoint of its own, so that one refused command spoils no other.
+    /// Runs the command in a savepoint of its own, so that a refused command does not affect the others.
     fn perform_one(
         &self,
         command: WriteCommand,
@@ -241,7 +241,7 @@ impl Writer {
                 performed.trouble.iter().for_each(|trouble| self.counters.failures.count(trouble, 1));
                 Ok(performed.answer)
             }
-            // The savepoint went with the transaction; the reason is what the command met.
+            // The savepoint was lost with the transaction; the command's own error is the reason.
             Err(error) => Err((performed.answer, performed.trouble.unwrap_or_else(|| to_failure(&error)))),
         }
     }
@@ -273,7 +273,7 @@ impl Writer {
         answers.into_iter().for_each(|answer| answer(Some(trouble)));
     }
 
-    /// Commands that were not begun.
+    /// Answers commands that were not started.
     fn refuse(&self, batch: Vec<WriteCommand>, trouble: &StoreFailure) {
         self.counters.failures.count(trouble, batch.len());
         for command in batch {
@@ -291,7 +291,7 @@ impl Writer {
             return;
         }
         match &self.checkpoints {
-            // One that is under way sees this part of the log too, or the next one does.
+            // A checkpoint in progress includes this part of the log too, or else the next one does.
             Some(elsewhere) if !self.wal_growth.is_overdue() => drop(elsewhere.try_send(())),
             Some(_) | None => {
                 if let Err(error) = checkpoint::checkpoint_once(&self.connection)
@@ -310,7 +310,7 @@ pub(super) enum WriterHandle {
         commands: Option<mpsc::Sender<WriteCommand>>,
         thread: Option<JoinHandle<()>>,
     },
-    /// On the thread of whoever asks: the order of things follows from the order of the calls alone.
+    /// On the caller's thread: only the order of the calls determines the order of the writes.
     Inline(Box<Mutex<Writer>>),
 }
 
@@ -342,7 +342,7 @@ impl WriterHandle {
         Self::Inline(Box::new(Mutex::new(writer)))
     }
 
-    /// What was sent is written before the file is closed.
+    /// Writes everything that was sent, then closes the file.
     pub(super) fn close(&mut self) {
         if let Self::Thread { commands, thread } = self {
             commands.take();
@@ -354,12 +354,12 @@ impl WriterHandle {
         }
     }
 
-    /// For what nobody waits for.
+    /// Sends a command whose result no caller awaits.
     pub(super) fn send_detached(&self, command: WriteCommand) {
         match self {
             Self::Thread { commands: Some(commands), .. } => {
                 if let Err(mpsc::error::TrySendError::Full(command)) = commands.try_send(command) {
-                    // Whoever posts cannot wait for a place, and the command must not be lost.
+                    // The caller cannot wait for a slot in the queue, and the command must not be lost.
                     let commands = commands.clone();
                     std::thread::spawn(move || commands.blocking_send(command));
                 }

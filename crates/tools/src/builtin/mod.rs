@@ -1,10 +1,10 @@
-//! Tools that need no configuration, or hardly any: for demos, for tests, and as examples of what a tool may do.
+//! Tools that need little or no configuration: for demos, for tests, and as examples of what a tool can do.
 //!
 //! | name | arguments | effect | what it does |
 //! |---|---|---|---|
-//! | `echo` | `text`, or any | read | answers its text, or all of its arguments |
-//! | `add` | `a`, `b` | read | answers the sum |
-//! | `sleep` | `ms` | read | waits, at most ten minutes, and stops when nobody waits for it |
+//! | `echo` | `text`, or any | read | returns its text, or all of its arguments |
+//! | `add` | `a`, `b` | read | returns the sum |
+//! | `sleep` | `ms` | read | waits at most ten minutes, and stops when its call is cancelled |
 //! | `write_file` | `path`, `text` | write, held for approval | writes a file inside its folder |
 //! | `boom` | | read | panics |
 //! | `ask_user` | `question` | read | holds its call with a question; the answer is its result |
@@ -40,14 +40,14 @@ use engine::tool::{
 use serde::de::DeserializeOwned;
 use serde_json::{Number, Value, json};
 
-/// What a builtin tool may be told besides its name.
+/// Options of a builtin tool besides its name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
     /// Where `write_file` writes. It is created with the first file.
     pub folder: Option<PathBuf>,
 }
 
-/// Why there is no such tool.
+/// Why the tool cannot be created.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BuiltinError {
     UnknownName { name: String },
@@ -84,7 +84,7 @@ const BUILTINS: [(&str, Build); 6] = [
     ("ask_user", |_| Ok(ask_user())),
 ];
 
-/// Of every builtin tool.
+/// The names of all builtin tools.
 pub fn names() -> impl Iterator<Item = &'static str> {
     BUILTINS.iter().map(|(name, _)| *name)
 }
@@ -131,7 +131,7 @@ fn add() -> Arc<dyn Tool> {
     }))
 }
 
-/// Of integers exactly where that is possible, else as a double.
+/// Exact for integers if possible, otherwise as a double.
 fn sum(a: &Number, b: &Number) -> Result<Number, String> {
     let exact = a.as_i64().zip(b.as_i64()).and_then(|(a, b)| a.checked_add(b));
     if let Some(exact) = exact {
@@ -142,7 +142,7 @@ fn sum(a: &Number, b: &Number) -> Result<Number, String> {
 }
 
 const SLEEP_MS_MAX: u64 = 10 * 60 * 1000;
-/// So that the longest sleep is over before its attempt is given up.
+/// Long enough for the longest sleep to finish before its attempt times out.
 const SLEEP_TIMEOUT: Duration = Duration::from_millis(SLEEP_MS_MAX + 30_000);
 
 fn sleep() -> Arc<dyn Tool> {
@@ -207,14 +207,14 @@ fn ask_user() -> Arc<dyn Tool> {
             None => ToolAnswer::Pending(SuspendRequest {
                 kind: AskKind::Question,
                 question: Some(question),
-                // Whatever the user says is an answer.
+                // Any text from the user is a valid answer.
                 schema: None,
                 mode: ResumeMode::UseDecisionAsToolResult,
                 resume_state: None,
                 expires_in_ms: None,
                 on_expiry: OnExpiry::Deny,
             }),
-            // Whoever decides may choose to run the tool again; the question is answered all the same.
+            // The approver may choose to run the tool again; the question is answered in that case too.
             Some(resumed) => {
                 ToolAnswer::Success { value: resumed.answer.clone().unwrap_or_default(), warning: None }
             }
@@ -222,7 +222,7 @@ fn ask_user() -> Arc<dyn Tool> {
     }))
 }
 
-/// The engine has checked them against the schema; a caller of its own may not have.
+/// The engine has checked the arguments against the schema, but another caller may not have.
 fn arguments<T: DeserializeOwned>(request: &ToolRequest) -> Result<T, String> {
     T::deserialize(&*request.arguments)
         .map_err(|error| format!("bad arguments for {}: {error}; keep to its schema", request.tool))

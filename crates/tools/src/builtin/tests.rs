@@ -1,4 +1,4 @@
-//! Stories of the builtin tools that touch nothing.
+//! Tests of the builtin tools that have no side effects.
 
 use std::sync::Arc;
 use std::time::Duration;

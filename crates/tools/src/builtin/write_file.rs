@@ -1,8 +1,8 @@
-//! Writes a file that is whole or absent, and only inside one folder.
+//! Writes a file completely or not at all, and only inside one folder.
 //!
-//! A path that leads out of the folder is refused, by its words or by a symbolic link. This holds against a model that
-//! tries; it does not hold against a process that swaps folders for links meanwhile, so the folder should belong to
-//! this tool alone.
+//! A path that leads out of the folder is refused, whether by its components or through a symbolic link. This protects
+//! against a hostile model. It does not protect against a process that replaces folders with links in the meantime, so
+//! no other process should write to the folder.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
@@ -65,16 +65,16 @@ async fn call(folder: Arc<Path>, request: ToolRequest) -> Outcome {
     }
 }
 
-/// Why a file was not written for certain.
+/// Why it is not certain that the file was written.
 #[derive(Debug)]
 enum WriteError {
-    /// The file is what it was before.
+    /// The file is unchanged.
     Untouched(String),
-    /// The file is replaced, but a power cut may undo that.
+    /// The file is replaced, but a power failure may undo that.
     InDoubt(String),
 }
 
-/// Each attempt has a draft of its own: an attempt that was given up may still be writing.
+/// Each attempt has its own draft, because an abandoned attempt may still be writing.
 fn draft_name(idempotency_key: &str, attempt: u32) -> String {
     let key: String = idempotency_key.chars().filter(char::is_ascii_alphanumeric).take(64).collect();
     format!(".holdpoint-{key}-{attempt}.draft")
@@ -91,7 +91,7 @@ fn write(folder: &Path, path: &str, draft_name: &str, bytes: &[u8]) -> Result<()
         .map_err(untouched(path, "write a draft"))
         .and_then(|()| fs::rename(&draft, &target).map_err(untouched(path, "put the draft in place")));
     if let Err(fault) = replaced {
-        // The fault is what matters; a draft that stays behind is replaced by the next one of its name.
+        // Only the fault matters. A leftover draft is replaced by the next one of the same name.
         let _ = fs::remove_file(&draft);
         return Err(fault);
     }
@@ -104,7 +104,7 @@ fn untouched(path: &str, what: &str) -> impl Fn(io::Error) -> WriteError {
     move |error| WriteError::Untouched(format!("cannot {what} for `{path}`: {error}"))
 }
 
-/// Never opens what is there, which may be a link to somewhere else.
+/// Never opens an existing file, which may be a link to another location.
 fn create_draft(draft: &Path) -> io::Result<File> {
     let create = || OpenOptions::new().write(true).create_new(true).open(draft);
     match create() {
@@ -116,7 +116,7 @@ fn create_draft(draft: &Path) -> io::Result<File> {
     }
 }
 
-/// The folder of the file and the file, with every folder on the way created and no link left in either.
+/// The file's folder and the file. Creates every folder on the path; neither result contains a link.
 fn locate(folder: &Path, path: &str) -> Result<(PathBuf, PathBuf), WriteError> {
     let (folders, name) = split_path(path).map_err(WriteError::Untouched)?;
     let root = create_root(folder).map_err(untouched(path, "create the tool's folder"))?;
@@ -146,7 +146,7 @@ fn locate(folder: &Path, path: &str) -> Result<(PathBuf, PathBuf), WriteError> {
     }
 }
 
-/// The tool's folder without links, created where it is missing, and kept through a power cut.
+/// The tool's folder with links resolved. Created if it is missing, and synced so that it survives a power failure.
 fn create_root(folder: &Path) -> io::Result<PathBuf> {
     let missing =
         folder.ancestors().take_while(|part| !part.as_os_str().is_empty() && !part.exists()).count();
@@ -158,7 +158,8 @@ fn create_root(folder: &Path) -> io::Result<PathBuf> {
     Ok(root)
 }
 
-/// What is really there, behind any links. One that leads nowhere might lead out as soon as it leads somewhere.
+/// The real path with all links resolved. A dangling link is refused, because its target could later be outside the
+/// root.
 fn follow(root: &Path, there: &Path, path: &str) -> Result<PathBuf, WriteError> {
     let real = there.canonicalize().map_err(|error| {
         WriteError::Untouched(format!("`{path}` leads through a link that cannot be followed: {error}"))
@@ -171,7 +172,7 @@ fn follow(root: &Path, there: &Path, path: &str) -> Result<PathBuf, WriteError> 
     )))
 }
 
-/// The folders of a path and its file, where none of its words leads out.
+/// The folders of a path and its file name, if no component leads out.
 fn split_path(path: &str) -> Result<(Vec<&OsStr>, &OsStr), String> {
     let mut names = Vec::new();
     for component in Path::new(path).components() {
@@ -192,7 +193,7 @@ fn split_path(path: &str) -> Result<(Vec<&OsStr>, &OsStr), String> {
     }
 }
 
-/// A name survives a power cut once its folder is synced. Elsewhere than on Unix a folder cannot be opened for that.
+/// A name survives a power failure once its folder is synced. Only on Unix can a folder be opened for that.
 fn sync_folder(folder: &Path) -> io::Result<()> {
     if cfg!(unix) { File::open(folder)?.sync_all() } else { Ok(()) }
 }

@@ -1,4 +1,4 @@
-//! Stories of `write_file`: what lands in its folder, and what does not leave it.
+//! Tests of `write_file`: what is written to its folder, and that nothing is written outside.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use serde_json::json;
 use super::tests::{error, request, success};
 use super::{Options, builtin};
 
-/// A place for one test: the tool's folder, and what lies around it.
+/// Scratch space of one test: the tool's folder and the folder around it.
 struct Scratch {
     around: PathBuf,
     tool: Arc<dyn Tool>,

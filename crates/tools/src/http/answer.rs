@@ -1,4 +1,4 @@
-//! What an answer over HTTP means. Where it does not tell whether anything happened, neither do we.
+//! What an HTTP response means. If it does not say whether the call took effect, the outcome is unknown.
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use serde_json::Value;
 use super::lost_connection;
 
 const WARNING: &str = "holdpoint-warning";
-/// Of a refusal that is quoted.
+/// Maximum characters of a refusal that are quoted.
 const QUOTE_CHARS_MAX: usize = 500;
 
 pub(super) async fn outcome(response: Response<Incoming>, repeatable: bool, bytes_max: usize) -> Outcome {
@@ -53,7 +53,7 @@ pub(super) enum StatusClass {
     Pending,
     Failed,
     Redirect,
-    /// It may have happened, or may be tried again.
+    /// The call may have taken effect, or may be retried.
     Unknown,
 }
 
@@ -69,11 +69,11 @@ pub(super) fn classify(status: StatusCode, repeatable: bool) -> StatusClass {
     }
 }
 
-/// A longer answer is not parsed on a thread of the runtime, which others wait for.
+/// Longer answers are not parsed on a runtime thread, which would block other tasks.
 const LONG_BYTES: usize = 64 * 1024;
 
 async fn success(head: Parts, body: Option<Bytes>, bytes_max: usize) -> Outcome {
-    // It did run: whoever reads this must not take it for a call that did nothing.
+    // The call did run: a reader must not take this for a call that did nothing.
     let Some(body) = body else {
         return failed(&format!("the call succeeded, but its answer has more than {bytes_max} bytes"));
     };
@@ -95,7 +95,7 @@ async fn success(head: Parts, body: Option<Bytes>, bytes_max: usize) -> Outcome 
     Outcome::Answered(ToolAnswer::Success { value: Arc::new(value), warning })
 }
 
-/// The result, and what is wrong with how it was said.
+/// The result, and what is wrong with its format, if anything.
 fn result(head: &Parts, body: &Bytes) -> (Value, Option<String>) {
     let kind = head.headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
@@ -127,7 +127,7 @@ fn result(head: &Parts, body: &Bytes) -> (Value, Option<String>) {
     }
 }
 
-/// The body of a 202. All of it may be missing.
+/// The body of a 202. All fields are optional.
 #[derive(Deserialize)]
 #[serde(default)]
 struct PendingBody {
@@ -143,7 +143,7 @@ impl Default for PendingBody {
     }
 }
 
-/// The tool is at work, whatever else it said: a call that cannot be understood is held all the same.
+/// The tool is working on the call, so the call is held even if the body cannot be understood.
 fn pending(body: &Bytes) -> SuspendRequest {
     let unread = |why: &dyn Display| PendingBody {
         question: Some(format!("(what the tool said with its 202 could not be read: {why})")),
@@ -172,7 +172,7 @@ fn failed(message: &str) -> Outcome {
     Outcome::Answered(ToolAnswer::Error { message: message.to_owned() })
 }
 
-/// The tool's own words, where it has any.
+/// The tool's own error text, if it sent one.
 fn error_text(status: StatusCode, body: Option<&Bytes>, bytes_max: usize) -> String {
     let Some(body) = body else {
         return format!("the tool answered {status}, with more than {bytes_max} bytes");

@@ -1,4 +1,4 @@
-//! What a status and a wait mean.
+//! What a status code and a `Retry-After` mean.
 
 use std::time::{Duration, SystemTime};
 

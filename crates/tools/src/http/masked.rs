@@ -1,4 +1,4 @@
-//! A tool that echoes its bearer token: the token is replaced before anything is stored, shown or read by a model.
+//! Masks a bearer token that a tool echoes, before anything is stored, shown or read by a model.
 
 use std::sync::Arc;
 

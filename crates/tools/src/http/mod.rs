@@ -1,13 +1,14 @@
-//! A tool behind an address: each attempt is one POST, and its answer says what happened, or nobody knows.
+//! A tool reached over HTTP: each attempt is one POST. The response determines the outcome, or the outcome is unknown.
 //!
-//! | answer | what it means |
+//! | response | meaning |
 //! |---|---|
-//! | 2xx | it succeeded; the body is the result, parsed where it says that it is JSON |
-//! | 2xx with `Holdpoint-Warning` | it succeeded, and the model reads the warning too |
-//! | 202 | somebody will answer later: the call is held |
+//! | 2xx | the call succeeded; the body is the result, parsed if its content type is JSON |
+//! | 2xx with `Holdpoint-Warning` | the call succeeded, and the model reads the warning too |
+//! | 202 | the result will be reported later: the call is held |
 //! | 3xx | an error: redirects are not followed |
-//! | 4xx | an error; the model reads the body. 408, 425 and 429 of a tool that may be repeated: as 503 |
-//! | 5xx, lost, late | a tool that may be repeated is tried again. One that writes has failed where it says 500 or 501, or where nothing was sent; else its call is in doubt |
+//! | 4xx | an error; the model reads the body. For a repeatable tool, 408, 425 and 429 are treated like 503 |
+//! | 5xx, lost or late, repeatable tool | the attempt is retried |
+//! | 5xx, lost or late, writing tool | failed if it is 500 or 501 or nothing was sent; otherwise the call is in doubt |
 
 mod answer;
 #[cfg(test)]
@@ -41,25 +42,26 @@ use self::masked::without_token;
 use self::resolver::GuardedResolver;
 pub use self::signature::SigningSecret;
 
-/// What one answer may have where nothing else is said.
+/// Default limit for the size of one response.
 pub const RESPONSE_BYTES_MAX: usize = 1024 * 1024;
-/// A connection that takes longer is none. Where the whole attempt may take less, half of that.
+/// Limit for establishing a connection. If the whole attempt may take less, half of that applies.
 const CONNECT_MAX: Duration = Duration::from_secs(10);
-/// Shorter than common servers keep a connection open: one that is closed while it is used again leaves a doubt.
+/// Shorter than the keep-alive of common servers: a connection that is closed while being reused leaves a call in
+/// doubt.
 const IDLE_MAX: Duration = Duration::from_secs(1);
 const IDLE_COUNT_MAX: usize = 64;
 
-/// Where a tool is, and how it is spoken to. None of this is part of its definition.
+/// Where a tool is, and how to call it. None of this is part of its definition.
 #[derive(Clone)]
 pub struct HttpSettings {
     pub url: String,
-    /// Sent as a bearer token. It is shown to nobody else.
+    /// Sent as a bearer token. It is shown nowhere else.
     pub bearer: Option<String>,
     /// Signs every request, so that the tool can verify that it comes from here and was not changed.
     pub signing_secret: Option<SigningSecret>,
     pub response_bytes_max: usize,
-    /// The name in the address may resolve to a private network. An address that is written as a number, or as
-    /// `localhost`, is meant as it stands.
+    /// The host name may resolve to a private network. An address that is written as a number, or as `localhost`, is
+    /// always allowed.
     pub private_network: bool,
 }
 
@@ -76,14 +78,14 @@ impl HttpSettings {
     }
 }
 
-/// Why there is no such tool.
+/// Why the tool cannot be created.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HttpToolError {
-    /// Not `http://` or `https://` with a host, or with a user or a password.
+    /// Not `http://` or `https://` with a host, or it contains a user or a password.
     BadUrl,
-    /// A token with characters that no header can carry.
+    /// The token has characters that are not allowed in a header.
     BadBearer,
-    /// This machine has no list of authorities that it trusts.
+    /// This machine has no list of trusted CA certificates.
     NoTrustedRoots,
 }
 
@@ -116,7 +118,7 @@ pub struct HttpTool {
     definition: Arc<ToolDefinition>,
     url: Uri,
     bearer: Option<HeaderValue>,
-    /// The same without `Bearer `, to be masked where the tool echoes it.
+    /// The same without `Bearer `, so that it can be masked if the tool echoes it.
     token: Option<String>,
     signing_secret: Option<SigningSecret>,
     response_bytes_max: usize,
@@ -168,8 +170,8 @@ impl HttpTool {
             Err(why) => return Outcome::NotSent { why, retry_after_ms: None },
         };
         if !self.repeatable() {
-            // Whatever has arrived by now is looked at first: a connection that the other side has closed meanwhile is
-            // not used again, and leaves no doubt.
+            // Lets the client process what has already arrived: a connection that the server has closed in the meantime
+            // is then not reused, and leaves no doubt.
             tokio::task::yield_now().await;
         }
         let response = match self.client.request(request).await {
@@ -193,7 +195,8 @@ impl HttpTool {
             request = request.header(AUTHORIZATION, bearer);
         }
         if let Some(secret) = &self.signing_secret {
-            // Each attempt is a message of its own: a tool that drops messages that it knows still gets the next attempt.
+            // Each attempt is its own message, so that a tool which drops repeated messages still receives the next
+            // attempt.
             let id = format!("{}_{}", asked.idempotency_key, asked.attempt);
             let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
             let timestamp = now.map_err(|error| error.to_string())?.as_secs();
@@ -242,7 +245,7 @@ fn tls_config(secure: bool) -> Result<ClientConfig, HttpToolError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let versions = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
     let config = versions.map_err(|_| HttpToolError::NoTrustedRoots)?;
-    // Whom this machine trusts is asked only where it matters.
+    // The system's CA certificates are loaded only if the address needs them.
     let config = if secure {
         config.with_native_roots().map_err(|_| HttpToolError::NoTrustedRoots)?
     } else {
@@ -262,7 +265,7 @@ fn lost_connection(error: &dyn Error) -> Outcome {
     Outcome::Unknown { why, retry_after_ms: None }
 }
 
-/// What is at the bottom of it: the layers above only say that something below them failed.
+/// The innermost cause: the layers above only report that something below them failed.
 fn root_cause(error: &dyn Error) -> String {
     let mut error = error;
     while let Some(source) = error.source() {
@@ -271,11 +274,11 @@ fn root_cause(error: &dyn Error) -> String {
     error.to_string()
 }
 
-/// What the tool is sent.
+/// The body that is sent to the tool.
 #[derive(Serialize)]
 struct ToolCallBody<'a> {
     tool: &'a str,
-    /// Threads, runs and calls are told apart within it alone.
+    /// Ids of threads, runs and calls are unique only within a tenant.
     tenant: &'a str,
     call_id: &'a str,
     run_id: &'a str,
@@ -291,7 +294,7 @@ struct ToolCallBody<'a> {
     callback: Option<CallbackSent<'a>>,
 }
 
-/// Who let the call through, and with which arguments.
+/// Who approved the call, and with which arguments.
 #[derive(Serialize)]
 struct ApprovalSent<'a> {
     id: &'a str,
@@ -299,14 +302,14 @@ struct ApprovalSent<'a> {
     digest: String,
 }
 
-/// Where the tool may report later, and with which token.
+/// Where the tool may report its result later, and with which token.
 #[derive(Serialize)]
 struct CallbackSent<'a> {
     url: &'a str,
     token: &'a str,
 }
 
-/// What the tool had left for itself, and what somebody answered.
+/// The state that the tool had stored for itself, and the answer to its suspension.
 #[derive(Serialize)]
 struct Resume<'a> {
     state: Option<&'a Value>,

@@ -1,4 +1,5 @@
-//! What the name of a tool's host may resolve to. A public name that leads into a private network is a way in for others.
+//! Which addresses a tool's host name may resolve to. A public name that resolves to a private network is an attack
+//! path.
 
 use std::future::Future;
 use std::io;
@@ -10,7 +11,7 @@ use std::vec;
 use hyper_util::client::legacy::connect::dns::{GaiResolver, Name};
 use tower_service::Service;
 
-/// Looks names up, and lets through only what may be spoken to.
+/// Resolves names, and returns only addresses that may be contacted.
 #[derive(Clone)]
 pub(super) struct GuardedResolver {
     private_network: bool,
@@ -18,7 +19,7 @@ pub(super) struct GuardedResolver {
 }
 
 impl GuardedResolver {
-    /// Of the host in the configured address: `localhost` is meant as it stands, and a number is never looked up.
+    /// For the host in the configured address: `localhost` is always allowed, and a numeric address is never looked up.
     pub(super) fn for_host(host: &str, private_network: bool) -> Self {
         let local = host.eq_ignore_ascii_case("localhost");
         Self { private_network: private_network || local, system: GaiResolver::new() }
@@ -41,7 +42,7 @@ impl Service<Name> for GuardedResolver {
     }
 }
 
-/// All or nothing: a name of which one address is private is not half trusted.
+/// All or nothing: if one address of a name is private, the whole name is refused.
 pub(super) fn permitted(
     found: Vec<SocketAddr>,
     private_network: bool,
@@ -86,11 +87,11 @@ fn is_public_v6(address: Ipv6Addr) -> bool {
         return is_public_v4(inside);
     }
     let [first, second, ..] = address.segments();
-    // Addresses that stand for one of the older kind lead to wherever that one leads.
+    // IPv6 addresses that embed an IPv4 address lead to wherever that address leads.
     let translated = first == 0x64 && second == 0xff9b || first == 0x2002;
-    // Kept for protocols, such as the one that packs an older address into 2001:0::/32.
+    // Reserved for protocols, such as the one that embeds an IPv4 address into 2001:0::/32.
     let protocols = first == 0x2001 && second < 0x200;
     let documentation = first == 0x2001 && second == 0xdb8 || first == 0x3fff && second < 0x1000;
-    // Only this block is given out to be reached from everywhere.
+    // Only this block is assigned to globally reachable addresses.
     first & 0xe000 == 0x2000 && !translated && !protocols && !documentation
 }

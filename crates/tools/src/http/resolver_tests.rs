@@ -80,7 +80,7 @@ fn names_that_lead_into_a_private_network_are_refused() {
     }
 }
 
-/// The name in the address of a tool may come to lead somewhere else than whoever configured it thought.
+/// The host name of a tool may later resolve to an address that the operator did not expect.
 #[tokio::test]
 async fn what_a_name_resolves_to_is_looked_at_each_time() {
     let here: Name = "localhost".parse().unwrap();

@@ -1,20 +1,20 @@
-//! Signatures of Standard Webhooks (<https://www.standardwebhooks.com>), by which a tool verifies who called it.
+//! Standard Webhooks signatures (<https://www.standardwebhooks.com>), with which a tool verifies the sender.
 
 use std::fmt;
 
 use machine::id::Digest;
 
 const PREFIX: &str = "whsec_";
-/// What the standard allows for a secret.
+/// The length that the standard allows for a secret.
 const SECRET_BYTES: std::ops::RangeInclusive<usize> = 24..=64;
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-/// The secret that signs requests. Nothing that can be printed shows it.
+/// The secret that signs requests. It never appears in printed output.
 #[derive(Clone)]
 pub struct SigningSecret(Vec<u8>);
 
 impl SigningSecret {
-    /// Reads `whsec_` and 24 to 64 bytes in Base64. None for anything else.
+    /// Parses `whsec_` followed by 24 to 64 bytes in Base64. None for anything else.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let bytes = decoded(text.trim().strip_prefix(PREFIX)?)?;
@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn a_request_is_signed_as_the_standard_says() {
-        // The example of the specification's reference libraries.
+        // The example from the specification's reference libraries.
         let secret = SigningSecret::parse("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw").expect("a secret");
         let signature =
             secret.sign("msg_p5jXN8AQM9LWM0D4loKWxJek", 1_614_265_330, br#"{"test": 2432232314}"#);

@@ -1,23 +1,23 @@
-//! What befalls a world of three nodes beside kills.
+//! What happens to a world of three nodes besides kills.
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Befell {
     PausedAnywhere,
-    /// Between commit and send, and others found the attempt lost.
+    /// The node paused between commit and send, and other nodes found the attempt lost.
     PausedBeforeSending,
-    /// The same, and it went on when a person had said retry.
+    /// The same, and the node resumed after a person had decided to retry.
     OutrunByARetry,
-    /// It stood before it stored something, others claimed its run, and it went on before they stored anything.
+    /// The node paused before a commit, others claimed its run, and it resumed before they had stored anything.
     OutrunBeforeStoring,
     ServerCrashed,
     ConnectionCut,
     StandbyPromoted,
-    /// A process did not find its server when it started, said so, and was started again.
+    /// A process did not reach its server at startup, reported it, and was started again.
     StartedInVain,
 }
 
 impl Befell {
-    /// What a whole matrix must see: all but what is up to chance.
+    /// What a whole matrix must cover: everything that is not left to chance.
     pub const WANTED: [Self; 7] = [
         Self::PausedAnywhere,
         Self::PausedBeforeSending,

@@ -1,5 +1,5 @@
-//! Many runs at once on three nodes, each decision sent to any of them: everything ends, nothing is lost or done twice,
-//! and no node is left without work.
+//! Many runs at once on three nodes, with each decision sent to a random node. Everything ends, nothing is lost or
+//! done twice, and every node gets a share of the work.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -17,12 +17,12 @@ use crate::node::Failure;
 use crate::scratch::Scratch;
 use crate::stories;
 
-/// A node with less than this has been left out.
+/// A node with a smaller share has been left out.
 const SHARE_MIN_PERCENT: u64 = 10;
-/// The processes that a world begins with; nobody is killed.
+/// The processes that a world begins with. None of them is killed.
 const PROCESSES: [u32; 3] = [1, 2, 3];
 
-/// How many runs each process drove: it was the one that did the write of the run.
+/// How many runs each process drove. The driver is the process that did the run's write.
 #[must_use]
 pub fn drove(played: &Played) -> BTreeMap<u32, u64> {
     let mut drove: BTreeMap<u32, u64> = PROCESSES.into_iter().map(|process| (process, 0)).collect();
@@ -39,7 +39,7 @@ pub fn is_spread(drove: &BTreeMap<u32, u64>) -> bool {
     drove.values().all(|count| count * 100 >= all * SHARE_MIN_PERCENT)
 }
 
-/// Plays, prints, and says whether all is well. `program` is this very program.
+/// Plays the world, prints the result and returns whether it passed. `program` is this very program.
 pub fn tell(program: PathBuf, runs: u64, seed: u64) -> Result<bool, Failure> {
     let scratch = Scratch::new(false)?;
     let bystanders = Bystanders::start(&program, scratch.path())?;

@@ -1,4 +1,4 @@
-//! The three nodes of a world: who is there, who stands still, and to whom people speak.
+//! The three nodes of a world: which are alive, which are paused, and which one gets a command.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -13,9 +13,9 @@ use crate::wire::{Command, Wish};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     Lives,
-    /// It does nothing until it is told to go on.
+    /// Stopped until it is told to continue.
     Paused,
-    /// It was killed, and what it said before is not heard yet.
+    /// Killed, but what it printed before has not been processed yet.
     Dying,
 }
 
@@ -23,11 +23,11 @@ pub(super) struct Member {
     process: Process,
     pub(super) number: u32,
     pub(super) state: State,
-    /// It has shown something.
+    /// Whether it has shown its state at least once.
     pub(super) is_up: bool,
-    /// How many runs it had in memory when it last showed something.
+    /// How many runs it had in memory when it last showed its state.
     pub(super) held_count: Option<usize>,
-    /// What it was told, by number.
+    /// The numbers of the commands it was sent.
     pub(super) told: BTreeSet<u64>,
 }
 
@@ -61,12 +61,12 @@ impl Member {
 
     pub(super) fn go_on(&mut self) -> io::Result<()> {
         self.state = State::Lives;
-        // The first thing that it finds: it goes on where it stood before it notices how late it is.
+        // Queued first, so that the process continues at its boundary before it notices how late it is.
         self.wish(Wish::GoOn);
         self.process.go_on()
     }
 
-    /// Something whose answer nobody waits for.
+    /// Sends a command whose answer does not matter.
     pub(super) fn wish(&mut self, wish: Wish) {
         self.process.say(&Command { number: 0, wish });
     }
@@ -81,7 +81,7 @@ impl Member {
     }
 }
 
-/// The places of all nodes of a world; a process that is gone is followed by another in its place.
+/// The seats of a world's nodes. When a process is gone, another takes its seat.
 #[derive(Default)]
 pub(super) struct Members(pub(super) Vec<Member>);
 
@@ -111,7 +111,7 @@ impl Members {
         self.all_live() && self.0.iter().all(|member| member.is_up)
     }
 
-    /// Any that lives.
+    /// A random living node.
     pub(super) fn any(&mut self, chance: &mut Chance) -> Option<&mut Member> {
         let count = self.living().count() as u64;
         let chosen = usize::try_from(chance.below(count)).ok()?;

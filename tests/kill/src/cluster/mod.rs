@@ -1,5 +1,5 @@
-//! The matrix of three nodes on one PostgreSQL server: worlds side by side, because most of the time each of them
-//! waits for a lease to run out.
+//! The matrix of three nodes on one PostgreSQL server. Worlds are played in parallel, because each spends most of its
+//! time waiting for a lease to expire.
 
 pub mod befell;
 pub mod crowd;
@@ -29,17 +29,17 @@ use plan::Case;
 use report::Summary;
 use world::{Played, play};
 
-/// Worlds that are played at once.
+/// The number of worlds played at once.
 const HANDS: usize = 12;
 const TELL_EVERY: Duration = Duration::from_secs(10);
 
-/// What all worlds have in common.
+/// What all worlds share.
 pub struct Ground {
     program: PathBuf,
     bystanders: Bystanders,
     folder: PathBuf,
     steady: Arc<Server>,
-    /// The server that crashes; there is none before it is needed.
+    /// The server that is crashed on purpose. Started when first needed.
     shaky: Mutex<Option<Arc<Server>>>,
     crashing: Mutex<()>,
     world_count: AtomicU64,
@@ -70,16 +70,16 @@ impl Ground {
     }
 }
 
-/// What came of it.
+/// The result of a matrix.
 #[derive(Debug)]
 pub struct Outcome {
     pub summary: Summary,
     pub wrong: Option<Played>,
-    /// What a whole matrix must see and this one did not. Nothing is asked of a part of one.
+    /// What a whole matrix must cover and this one did not. Empty for a partial matrix.
     pub missing: Vec<String>,
 }
 
-/// Plays what is asked for. `program` is this very program.
+/// Plays the requested worlds. `program` is this very program.
 pub fn run(program: PathBuf, order: &Order) -> Result<Outcome, Failure> {
     let scratch = Scratch::new(order.keep)?;
     let bystanders = Bystanders::start(&program, scratch.path())?;
@@ -104,11 +104,11 @@ struct Game<'a> {
     table: Mutex<Table>,
 }
 
-/// What all hands look at.
+/// The state that all threads share.
 struct Table {
     chance: Chance,
     ahead: Vec<Case>,
-    /// Any worlds follow, until there were enough kills.
+    /// Whether random worlds follow until there were enough kills.
     more: bool,
     summary: Summary,
     wrong: Option<Played>,
@@ -184,7 +184,7 @@ impl<'a> Game<'a> {
     }
 }
 
-/// Plays, prints, and says whether all is well.
+/// Plays the worlds, prints the result and returns whether it passed.
 pub fn tell(program: PathBuf, order: &Order) -> Result<bool, Failure> {
     let began = Instant::now();
     let result = run(program, order)?;

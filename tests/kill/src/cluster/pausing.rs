@@ -1,4 +1,5 @@
-//! A node that stands still for longer than its lease: when it stops, when it goes on, and what others had done by then.
+//! A node that is paused for longer than its lease: when it stops, when it resumes, and what other nodes did
+//! meanwhile.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,52 +17,52 @@ use crate::ledger;
 use crate::store_at::LEASE;
 use crate::wire::Wish;
 
-/// A process that stands still for so long has lost its lease, and others know it.
+/// After a pause this long the process has lost its lease, and the other nodes know it.
 const PAUSE_MIN: Duration = LEASE.saturating_mul(2);
-/// Longer than any doubt takes to be answered.
+/// Longer than it takes to settle any doubt.
 const PAUSE_MAX: Duration = LEASE.saturating_mul(6);
-/// Whoever went on has heard by then what became of its commit.
+/// A resumed process has the result of its commit within this time.
 const ANSWERED_WITHIN: Duration = LEASE.saturating_mul(3);
 
-/// When a process that stands still goes on.
+/// When a paused process resumes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Until {
     TakenOver,
-    /// A person has said retry.
+    /// After a person has decided to retry.
     Retried,
-    /// Everything is over.
+    /// After the story is over.
     Over,
-    /// Others have claimed what it held, and stand before they store anything.
+    /// After other nodes have claimed its runs, while they are halted before their first commit.
     Outrun,
 }
 
-/// A process that stands still.
+/// A paused process.
 pub(super) struct Standing {
     number: u32,
     since: Instant,
     pub(super) until: Until,
     before_sending: bool,
-    /// Who held what when it stopped.
+    /// The epoch of each run at the time of the pause.
     epochs: BTreeMap<RunId, u64>,
-    /// Somebody else stands before it stores something.
+    /// Whether another node is halted before its commit.
     pub(super) is_followed: bool,
 }
 
-/// A process that went on when others had claimed what it held.
+/// A process that resumed after others had claimed its runs.
 pub(super) struct Outrun {
     process: u32,
-    /// What others had claimed by then.
+    /// The epoch of each run when the process resumed.
     epochs: BTreeMap<RunId, u64>,
     since: Instant,
-    /// It stood before a commit, and had not asked for it. Anywhere else what it had asked for may have been taken
-    /// before it stopped, and only its answer is heard now.
+    /// Whether the process was halted before it requested a commit. Anywhere else the store may have accepted the
+    /// commit before the pause, and only the answer arrives now.
     stood_before_storing: bool,
-    /// Others wait until it has heard what became of its commit.
+    /// Whether other nodes are halted until this process has the result of its commit.
     is_followed: bool,
 }
 
 impl Outrun {
-    /// The epoch that had outrun this holding before its process asked for anything under it.
+    /// The newer epoch that had replaced this one before its process requested anything under it.
     pub(super) fn outran(&self, process: u32, run: &RunId, epoch: u64) -> Option<u64> {
         let latest = self.epochs.get(run).copied().filter(|latest| *latest > epoch);
         latest.filter(|_| process == self.process && self.stood_before_storing)
@@ -69,7 +70,7 @@ impl Outrun {
 }
 
 impl World<'_> {
-    /// Nothing was lost before. Clocks that are ahead are not compared with.
+    /// Records the time of the first loss. Worlds with an outage are skipped, because their clocks run ahead.
     pub(super) fn note_a_loss(&mut self) {
         if self.played.case.story.outage.is_zero() {
             self.company.first_loss.get_or_insert_with(|| SystemClock.now());
@@ -134,7 +135,7 @@ impl World<'_> {
         Ok(())
     }
 
-    /// Something that was held when it stopped has been claimed since.
+    /// Whether a run that was held at the time of the pause has been claimed since.
     fn is_outrun(&self, standing: &Standing) -> bool {
         standing.epochs.iter().any(|(run, epoch)| self.epochs.get(run).is_some_and(|latest| latest > epoch))
     }
@@ -144,7 +145,7 @@ impl World<'_> {
         decisions.into_iter().any(|decided| decided.kind == SuspensionKind::InDoubt && decided.accepted())
     }
 
-    /// A process has heard what became of a commit. Whoever waited for that goes on.
+    /// A process has the result of a commit. The nodes that were halted for it continue.
     pub(super) fn note_an_answer(&mut self, process: u32, run: &RunId, epoch: u64) {
         let Some(outrun) = &self.outrun else { return };
         if outrun.is_followed && outrun.outran(process, run, epoch).is_some() {

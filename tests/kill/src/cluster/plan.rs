@@ -1,4 +1,4 @@
-//! Which world of three nodes is played next, and what befalls it.
+//! Chooses the next world of three nodes, and the trouble that happens to it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,27 +9,27 @@ use crate::stop::Stop;
 use crate::stories::Story;
 use crate::wire::{Crossing, Passage, Side};
 
-/// What befalls a world.
+/// The trouble that happens to a world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Trouble {
     Nothing,
     /// A node is killed.
     Kill(Instant),
-    /// A node stands still for longer than its lease, and goes on.
+    /// A node pauses for longer than its lease, and resumes.
     Pause(Instant),
-    /// A node stands still for longer than its lease, and goes on when others have claimed what it held and have stored
-    /// nothing yet.
+    /// A node pauses for longer than its lease, and resumes after others have claimed its run but before they have
+    /// stored anything.
     Stale(Instant),
-    /// The server crashes and comes back.
+    /// The server crashes and restarts.
     Crash,
-    /// Connections break off after any byte.
+    /// Connections are cut after an arbitrary byte.
     Cut,
-    /// The server dies, and its standby takes its place.
+    /// The server dies, and its standby is promoted.
     Promotion,
 }
 
 impl Trouble {
-    /// Nodes lose their server, or the way there.
+    /// Whether nodes lose their server or the connection to it.
     #[must_use]
     pub const fn cuts_off(self) -> bool {
         match self {
@@ -39,10 +39,10 @@ impl Trouble {
     }
 }
 
-/// When it befalls a node.
+/// When a node is hit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Instant {
-    /// Whichever node comes first to this boundary for the nth time.
+    /// When the first node reaches this boundary for the nth time.
     At(Crossing, u64),
     Any,
 }
@@ -95,7 +95,7 @@ impl fmt::Display for Case {
     }
 }
 
-/// Reads what [`Case`] writes.
+/// Parses what [`Case`] displays.
 pub fn parse(text: &str, stories: &[Arc<Story>], seed: u64) -> Result<Case, String> {
     let (name, trouble) = text.split_once(':').ok_or_else(|| format!("{text} is not STORY:TROUBLE"))?;
     let story = stories.iter().find(|story| story.name == name);
@@ -113,16 +113,16 @@ pub fn parse(text: &str, stories: &[Arc<Story>], seed: u64) -> Result<Case, Stri
     Ok(Case { story, trouble, seed })
 }
 
-/// Behind it the intent to send is stored, and nothing is sent.
+/// After this boundary the intent to send is stored, but nothing has been sent.
 pub const BEFORE_SENDING: Crossing = Crossing { side: Side::After, passage: Passage::Start };
 
-/// One story of so many.
+/// Every nth story is played with a crash.
 const CRASHES_EVERY: usize = 4;
 const STALE_EVERY: usize = 2;
 const STARTS_EVERY: usize = 4;
 
-/// Every story undisturbed, at every boundary, paused and cut, some outrun, some crashed and one with another server, in
-/// no particular order.
+/// Every story undisturbed, at every boundary, paused and cut; some with a stale node, some with a crash and one with
+/// a promoted standby. In random order.
 #[must_use]
 pub fn every(stories: &[Arc<Story>], chance: &mut Chance) -> Vec<Case> {
     let mut cases = Vec::new();
@@ -144,7 +144,7 @@ pub fn every(stories: &[Arc<Story>], chance: &mut Chance) -> Vec<Case> {
         let trouble = any_stale(chance);
         cases.push(Case { story: story.clone(), trouble, seed: chance.number() });
     }
-    // Every start stores the agents, whatever the story.
+    // Every start stores the agents, whatever the story, so a few stories are enough.
     for story in stories.iter().step_by(STARTS_EVERY) {
         for side in [Side::Before, Side::After] {
             let start = Crossing { side, passage: Passage::PutRevision };
@@ -152,7 +152,7 @@ pub fn every(stories: &[Arc<Story>], chance: &mut Chance) -> Vec<Case> {
             cases.push(Case { story: story.clone(), trouble, seed: chance.number() });
         }
     }
-    // Worlds that crash are played one after the other.
+    // Only a few stories crash, because worlds with a crash cannot be played in parallel.
     for story in stories.iter().step_by(CRASHES_EVERY) {
         cases.push(Case { story: story.clone(), trouble: Trouble::Crash, seed: chance.number() });
     }
@@ -163,16 +163,16 @@ pub fn every(stories: &[Arc<Story>], chance: &mut Chance) -> Vec<Case> {
     cases
 }
 
-/// Of those that are drawn, so many are kills, and so many of the rest are pauses.
+/// The percentage of random cases that are kills. Each next percentage applies to the cases that remain.
 const KILLS_PERCENT: u64 = 80;
 const PAUSES_PERCENT: u64 = 60;
 const STALE_PERCENT: u64 = 30;
 const CRASHES_PERCENT: u64 = 40;
-/// A promotion needs two servers of its own.
+/// Low, because a promotion needs two servers of its own.
 const PROMOTIONS_PERCENT: u64 = 10;
 const NTH_MAX: u64 = 4;
 
-/// Any story, and anything that may befall it.
+/// A random story with random trouble.
 pub fn any(stories: &[Arc<Story>], chance: &mut Chance) -> Option<Case> {
     let story = stories.get(usize::try_from(chance.below(stories.len() as u64)).ok()?)?;
     let trouble = if chance.percent(KILLS_PERCENT) {
@@ -206,12 +206,12 @@ fn any_instant(chance: &mut Chance) -> Instant {
     Instant::At(Crossing { side, passage }, 1 + chance.below(NTH_MAX))
 }
 
-/// A story that nothing befalls lasts about as long.
+/// Roughly how long an undisturbed story lasts.
 const LASTS: Duration = Duration::from_millis(400);
-/// Processes of one world that may be killed.
+/// How many processes of one world may be killed.
 const KILLS_MAX: usize = 4;
 const KILLED_AGAIN_PERCENT: u64 = 40;
-/// Further kills strike soon after a start, when its agents are stored: the way back is where they hurt.
+/// Further kills happen soon after a start, once its agents are stored, because recovery is the most fragile phase.
 const RECOVERY_BEGINS: u64 = 3;
 const RECOVERY_CROSSINGS: u64 = 12;
 
@@ -219,7 +219,7 @@ pub fn any_moment(chance: &mut Chance) -> Duration {
     Duration::from_micros(chance.below(u64::try_from(LASTS.as_micros()).unwrap_or(u64::MAX)))
 }
 
-/// What becomes of the process that takes the place of one that was killed.
+/// Where the replacement of a killed process is stopped and killed in turn, if at all.
 pub fn stop_again(kill_count: usize, chance: &mut Chance) -> Option<Stop> {
     let again = kill_count < KILLS_MAX && chance.percent(KILLED_AGAIN_PERCENT);
     again.then(|| Stop::At(RECOVERY_BEGINS + chance.below(RECOVERY_CROSSINGS)))

@@ -1,4 +1,4 @@
-//! Looks at what nodes that share a store have left there, past all of them.
+//! Reads the shared store directly, without going through a node.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -10,14 +10,14 @@ use crate::node::Failure;
 use crate::people::People;
 use crate::store_at::{StoreAt, settings};
 
-/// The number of whoever reads, among the processes.
+/// The reader's process number.
 const READER: u32 = 0;
 
 pub(super) fn evidence(store: &StoreAt, traces: &Traces, people: &People) -> io::Result<Evidence> {
     with(store, async |store| evidence::read(store, traces, people).await)
 }
 
-/// The attempts that somebody has found lost by now.
+/// The attempts that have been recorded as lost so far.
 pub(super) fn lost_attempts(store: &StoreAt) -> io::Result<BTreeSet<Attempt>> {
     with(store, async |store| evidence::lost_attempts(store).await)
 }

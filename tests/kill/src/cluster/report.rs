@@ -1,4 +1,4 @@
-//! What people read of a matrix of three nodes.
+//! Human-readable output for a matrix of three nodes.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -10,7 +10,7 @@ use crate::report;
 use crate::tally::{Sight, Tally};
 use crate::wire::{Crossing, Passage, Side};
 
-/// The sum over all worlds.
+/// The totals over all worlds.
 #[derive(Debug, Default)]
 pub struct Summary {
     pub worlds: u64,
@@ -21,7 +21,7 @@ pub struct Summary {
     pub tally: Tally,
 }
 
-/// Nobody looks at what is stored while others go on, so nothing is seen to lie there.
+/// The store is not read while nodes are working, so input that waits in an inbox is never seen.
 fn may_be_seen(sight: &Sight) -> bool {
     *sight != Sight::UnheardInTheInbox
 }
@@ -40,7 +40,7 @@ impl Summary {
         self.tally.add(&played.tally);
     }
 
-    /// What a whole matrix must have seen and this one has not.
+    /// What a whole matrix must have covered and this one has not.
     #[must_use]
     pub fn missing(&self) -> Vec<String> {
         let mut missing: Vec<String> = Vec::new();
@@ -84,7 +84,7 @@ impl Summary {
     }
 }
 
-/// Everything about a world that went wrong, and how to play it again.
+/// Everything about a world that failed, and how to replay it.
 #[must_use]
 pub fn wrong(played: &Played) -> String {
     let case = &played.case;

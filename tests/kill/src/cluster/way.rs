@@ -1,4 +1,4 @@
-//! How the nodes of a world reach their server, and which one that is.
+//! How the nodes of a world reach their server, and which server that is.
 
 use std::io;
 use std::path::Path;
@@ -11,9 +11,9 @@ use crate::proxy::Proxy;
 use crate::server::Server;
 
 pub(super) struct Way {
-    /// As nodes reach it.
+    /// The address that the nodes use.
     pub(super) address: String,
-    /// As it is reached at the end, over no network.
+    /// The direct address, without a proxy, for reading the store at the end.
     pub(super) near: String,
     pub(super) server: Arc<Server>,
     pub(super) standby: Option<Server>,

@@ -1,5 +1,5 @@
-//! One world of three nodes on one schema: what people say goes to any of them, one is killed or stands still or loses
-//! its server, the others go on, and at the end what is stored is judged.
+//! One world of three nodes on one schema. Each command goes to a random node. One node is killed, paused or cut off
+//! from its server, and the others continue. At the end the stored result is judged.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -32,18 +32,18 @@ use crate::tally::Tally;
 use crate::wire::{Crossing, Line, Wish};
 
 const NODES: usize = 3;
-/// No world needs so long; one that does is stuck.
+/// No world needs this long; one that does is stuck.
 const STUCK_AFTER: Duration = Duration::from_secs(60);
-/// How often somebody is asked what there is: whoever knew it may be gone.
+/// How often a node is asked for the current state: the node that knew it may be gone.
 const ASK_EVERY: Duration = Duration::from_millis(100);
-/// What is due when the processes come back is done by then.
+/// Everything that was due when the processes came back is done within this time.
 const OUTAGE_EVERY: Duration = Duration::from_secs(3);
-/// How a world went.
+/// The result of one world.
 #[derive(Debug)]
 pub struct Played {
     pub case: Case,
     pub kills: Vec<Where>,
-    /// What befell it beside kills.
+    /// What happened to it besides kills.
     pub befell: Vec<Befell>,
     pub violations: Vec<Violation>,
     pub people: People,
@@ -53,9 +53,9 @@ pub struct Played {
 
 pub(super) struct World<'a> {
     pub(super) ground: &'a Ground,
-    /// As its nodes reach it.
+    /// The store as the nodes reach it.
     store: StoreAt,
-    /// As it is reached past them, over no network.
+    /// The store as the test reads it: directly, without a proxy.
     pub(super) near: StoreAt,
     pub(super) traces: Traces,
     pub(super) chance: Chance,
@@ -63,33 +63,33 @@ pub(super) struct World<'a> {
     lines: Receiver<Heard>,
     listener: Sender<Heard>,
     process_count: u32,
-    /// How often time has passed while no process was there.
+    /// How often time has passed while no process was running.
     outage_count: u32,
-    /// All nodes were there, or stood still: people may speak.
+    /// Whether all nodes have come up, or are paused: from then on people send commands.
     is_open: bool,
     began: Moment,
     asked_at: Moment,
-    /// When time passed last.
+    /// When time last passed.
     passed_at: Option<Moment>,
-    /// When the next trouble comes that waits for no boundary.
+    /// When the next trouble comes that does not wait for a boundary.
     due_at: Option<Moment>,
     pub(super) standing: Option<Standing>,
     pub(super) outrun: Option<Outrun>,
-    /// The last known holding of each run.
+    /// The last known epoch of each run.
     pub(super) epochs: BTreeMap<RunId, u64>,
     way: Way,
     pub(super) company: Company,
     pub(super) played: Played,
 }
 
-/// Plays a world in a folder of its own, which is gone afterwards unless somebody wants to look at it, and in the tables
-/// of this hand.
+/// Plays a world in its own folder, with the tables of this thread (`hand`). The folder is deleted afterwards unless
+/// `keep` is set.
 pub fn play(ground: &Ground, hand: usize, case: &Case, keep: bool) -> io::Result<Played> {
     let number = ground.world_count.fetch_add(1, Ordering::Relaxed) + 1;
     let folder = ground.folder.join(format!("{number}-{}", case.story.name));
     std::fs::create_dir_all(&folder)?;
     let mut chance = Chance::of(case.seed);
-    // A crash is felt by all worlds of a server.
+    // A crash affects every world on the server.
     let _alone = (case.trouble == Trouble::Crash).then(|| ground.crashing.lock());
     let way = Way::to_a_server(ground, case.trouble, &folder, &mut chance)?;
     let is_undisturbed = case.trouble == Trouble::Nothing && case.story.outage.is_zero();
@@ -136,7 +136,7 @@ pub fn play(ground: &Ground, hand: usize, case: &Case, keep: bool) -> io::Result
     };
     world.play()?;
     let World { played, way, .. } = world;
-    // Servers in the folder end with the way to them, and write no more.
+    // Servers in the folder stop with `way`, and write nothing afterwards.
     drop(way);
     if !keep {
         std::fs::remove_dir_all(&folder)?;
@@ -157,7 +157,7 @@ impl World<'_> {
         self.look(whole)
     }
 
-    /// Three processes, all of them with the stop of whoever is to be struck first.
+    /// Starts three processes. All of them get the stop of the first strike, because any of them may reach it first.
     fn begin(&mut self) -> io::Result<()> {
         let when = match self.played.case.trouble {
             Trouble::Kill(when) | Trouble::Pause(when) | Trouble::Stale(when) => Some(when),
@@ -192,7 +192,7 @@ impl World<'_> {
         Member::start(&self.ground.program, &node, &complaints, self.listener.clone())
     }
 
-    /// None if everything ended as it should.
+    /// Returns `None` if everything ended as it should.
     fn until_it_is_over(&mut self) -> io::Result<Option<Violation>> {
         loop {
             match self.lines.recv_timeout(ASK_EVERY) {
@@ -232,7 +232,7 @@ impl World<'_> {
             Said::Nonsense(_) if state == State::Dying => {}
             Said::Nonsense(error) => return wrong(format!("process {process} says: {error}")),
             Said::Nothing if state == State::Dying => self.replace(seat)?,
-            // Whoever looks after it starts it again.
+            // The supervisor restarts it.
             Said::Nothing if !is_up && self.found_no_server(process)? => {
                 self.played.befell.push(Befell::StartedInVain);
                 self.replace(seat)?;
@@ -270,8 +270,8 @@ impl World<'_> {
         Ok(())
     }
 
-    /// A process that did not come up was cut off from its server, or stood still until that had closed the connection,
-    /// and that is the last thing that it said.
+    /// Whether a process that did not come up had lost its server, or was paused until the server closed the
+    /// connection. The last line that it logged must say so.
     fn found_no_server(&self, process: u32) -> io::Result<bool> {
         let said = std::fs::read_to_string(self.traces.complaints(process))?;
         let last = said.lines().next_back().unwrap_or_default();
@@ -280,7 +280,7 @@ impl World<'_> {
         Ok(has_cause && last.starts_with("ERROR: the store cannot be reached: "))
     }
 
-    /// Somebody who was killed has said all that it had to say, and another one takes its place.
+    /// All output of a killed process has been processed. Another process takes its seat.
     fn replace(&mut self, seat: usize) -> io::Result<()> {
         let stop = match self.played.case.trouble {
             Trouble::Kill(_) => plan::stop_again(self.played.kills.len(), &mut self.chance),
@@ -298,7 +298,7 @@ impl World<'_> {
         Ok(())
     }
 
-    /// Trouble that waits for no boundary comes soon after people have begun to speak.
+    /// Trouble that does not wait for a boundary comes soon after people have begun to send commands.
     fn open_when_all_are_up(&mut self) {
         if self.is_open || !self.members.all_are_up_or_paused() {
             return;
@@ -352,7 +352,7 @@ impl World<'_> {
         Ok(())
     }
 
-    /// A process stands at a boundary. The first one is struck, and so is one that was to be killed again.
+    /// A process has halted at a boundary. The first one is struck, and so is one that was to be killed again.
     fn strike_at(&mut self, seat: usize, crossing: Crossing) -> io::Result<()> {
         let struck = self.members.0[seat].number;
         let is_first = self.standing.is_none() && self.company.pauses.is_empty();
@@ -364,7 +364,7 @@ impl World<'_> {
                     member.wish(Wish::StandBeforeStoring);
                 }
             }
-            // It stands where whoever takes the run over was told to stand.
+            // The node that takes the run over has halted before its commit, as it was told to.
             Trouble::Stale(_) => self.standing.iter_mut().for_each(|standing| standing.is_followed = true),
             Trouble::Pause(_) if is_first => {
                 self.let_others_go_on(struck);
@@ -388,7 +388,7 @@ impl World<'_> {
         });
     }
 
-    /// Whoever knew what has changed may be gone, and whoever was in trouble may be well again.
+    /// Asks again, because the node that knew of a change may be gone and a failing store may work again.
     fn ask_around(&mut self) {
         if self.asked_at.elapsed() < ASK_EVERY {
             return;
@@ -408,7 +408,7 @@ impl World<'_> {
         }
         for command in self.played.people.speak() {
             match command.wish {
-                // Whoever runs the tool must hear it.
+                // Goes to every node, because only one of them runs the tool.
                 Wish::Tell { .. } => self.members.living().for_each(|member| member.say(&command)),
                 Wish::Post(_)
                 | Wish::Decide(_)
@@ -427,12 +427,12 @@ impl World<'_> {
         }
     }
 
-    /// Everybody is there, and nobody has anything in memory: whatever was going to be sent has been sent.
+    /// All nodes are up and none has a run in memory: everything that was going to be sent has been sent.
     fn is_calm(&self) -> bool {
         self.members.all_live() && self.members.0.iter().all(|member| member.held_count == Some(0))
     }
 
-    /// All processes go, and when they come back it is later.
+    /// Ends all processes and starts them again with a later clock.
     fn let_time_pass(&mut self) -> io::Result<()> {
         self.outage_count += 1;
         self.passed_at = Some(Moment::now());
@@ -450,7 +450,7 @@ impl World<'_> {
         Violation { rule: Rule::NothingIsStuck, what }
     }
 
-    /// Reads what is stored and judges it.
+    /// Reads the stored data and judges it.
     fn look(&mut self, whole: bool) -> io::Result<()> {
         let cut_count = self.way.proxy.as_ref().map_or(0, Proxy::cut_count);
         self.played.befell.extend((0..cut_count).map(|_| Befell::ConnectionCut));

@@ -1,4 +1,4 @@
-//! The log of a run against the ledger: what was done, by which right, and whether the results say so.
+//! Compares a run's log with the ledger: what was done, with whose permission, and whether the results agree.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,30 +14,30 @@ use crate::ledger::Act;
 use crate::stories::{Story, tools};
 use crate::till::Manner;
 
-/// What one log says of one call.
+/// What one log says about one call.
 #[derive(Debug, Default)]
 struct Account {
     tool: Option<ToolName>,
-    /// As asked for, or as whoever approved changed them.
+    /// As requested, or as the approver changed them.
     arguments: Option<Arguments>,
     attempts: BTreeMap<u32, EffectClass>,
-    /// Attempts that a process took with it.
+    /// Attempts that were lost with a process.
     lost: BTreeSet<u32>,
-    /// Somebody said yes, and nothing has started because of it.
+    /// Approvals that have not started an attempt yet.
     unused_leave: u32,
-    /// How often somebody wished for the act: an approval, or a repeat of what was in doubt.
+    /// How often a person wanted the act: an approval, or a retry of a call in doubt.
     wished: u32,
     doubts: BTreeSet<SuspensionId>,
-    /// Attempts that were followed by another although no process took them with it.
+    /// Attempts that were followed by another although they were not lost with a process.
     followed: BTreeSet<u32>,
     given_up: bool,
-    /// An attempt in doubt answered after all; whoever brought the answer need not have asked the ledger.
+    /// An attempt in doubt answered late. Its answer may come from outside, without an entry in the ledger.
     settled_late: bool,
     end: Option<CallEnd>,
 }
 
 impl Account {
-    /// What each of its attempts came to is compared with the till's books.
+    /// Whether the outcome of each attempt is compared with the till's ledger.
     fn charges(&self) -> bool {
         self.tool.as_ref().is_some_and(|tool| tool.as_str() == tools::CHARGE)
     }
@@ -55,7 +55,7 @@ enum CallEnd {
     },
 }
 
-/// What a call whose worker looked at its lease too late fails with.
+/// The error of a call whose worker checked its lease too late.
 const LEASE_TOO_OLD: &str = "another worker may hold the run by now";
 
 pub(super) fn judge(
@@ -89,7 +89,7 @@ pub(super) fn judge(
     }
 }
 
-/// Acts of runs that nobody knows.
+/// Objects to acts whose start is in no stored log.
 pub(super) fn judge_strangers(evidence: &Evidence, objections: &mut Objections) {
     for act in &evidence.acts {
         let known = evidence.runs.iter().any(|run| {
@@ -202,7 +202,7 @@ fn match_repeats(
     objections: &mut Objections,
 ) {
     for attempt in &account.followed {
-        // A node whose lease is too old sends nothing, and tries again when it has renewed it.
+        // A node whose lease is too old sends nothing, and retries after it has renewed the lease.
         let sent = acts.iter().any(|act| act.attempt == *attempt);
         objections.ensure(in_company && !sent, Rule::RepeatsOnlyWhatWasLost, || {
             format!("{call} is repeated after attempt {attempt}, and nothing was lost")
@@ -231,10 +231,10 @@ fn match_end(call: &CallId, account: &Account, acts: &[&Act], in_company: bool, 
     let agrees = match end {
         CallEnd::SucceededBy(ResultFrom::Tool) => account.settled_late || !acts.is_empty(),
         CallEnd::SucceededBy(ResultFrom::Decision | ResultFrom::Child) => true,
-        // No hook answers here, and no tool fails but the one whose failures the till's books explain.
+        // There are no hooks here, and only the charging tool fails; the till's ledger explains its failures.
         CallEnd::Failed => account.charges(),
         CallEnd::SucceededBy(ResultFrom::Hook) => false,
-        // Nobody else can take over a run of a store that has one process.
+        // In a store with one process no other worker can take over a run.
         CallEnd::NotSent => {
             let last = account.attempts.keys().next_back();
             in_company && !acts.iter().any(|act| Some(&act.attempt) == last)
@@ -247,7 +247,7 @@ fn match_end(call: &CallId, account: &Account, acts: &[&Act], in_company: bool, 
     });
 }
 
-/// What nothing ended from outside came to what somebody wished: what was approved or asked for again was done.
+/// Unless something outside ended it, a call did what people wanted: what was approved or retried was done.
 fn match_wish(call: &CallId, account: &Account, acts: &[&Act], story: &Story, objections: &mut Objections) {
     let Some(end) = account.end else { return };
     let elsewhere = account.tool.as_ref().is_some_and(|tool| tools::ELSEWHERE.contains(&tool.as_str()))
@@ -256,7 +256,7 @@ fn match_wish(call: &CallId, account: &Account, acts: &[&Act], story: &Story, ob
         CallEnd::SucceededBy(ResultFrom::Decision) => elsewhere || !account.doubts.is_empty(),
         CallEnd::Denied => story.may_deny(),
         CallEnd::Cancelled { .. } => account.given_up,
-        // Whether it acted is asked elsewhere.
+        // Other rules check whether it acted.
         CallEnd::SucceededBy(ResultFrom::Tool | ResultFrom::Child) | CallEnd::NotSent => true,
         CallEnd::Failed => account.charges(),
         CallEnd::SucceededBy(ResultFrom::Hook) => false,

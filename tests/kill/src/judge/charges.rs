@@ -1,4 +1,5 @@
-//! Calls that charge at the till: once each, and the log says of each attempt what its visit came to, or that nobody knows.
+//! Calls that charge at the till. Each charges once, and the log states for each attempt what happened, or that it is
+//! unknown.
 
 use std::collections::BTreeSet;
 
@@ -41,7 +42,7 @@ fn charged_once(call: &CallId, visits: &[&Act], objections: &mut Objections) {
     });
 }
 
-/// What the log says right after each attempt is what the till did, or that nobody knows what it did.
+/// After each attempt the log states what the till did, or that it is unknown.
 fn attempts_agree(run: &RunEvidence, call: &CallId, visits: &[&Act], objections: &mut Objections) {
     for (index, event) in run.log.iter().enumerate() {
         let Fact::ExecutionStarted { call_id, attempt, .. } = &event.fact else { continue };
@@ -58,7 +59,7 @@ fn attempts_agree(run: &RunEvidence, call: &CallId, visits: &[&Act], objections:
 fn may_follow(next: &Event, visit: Option<Visit>) -> bool {
     let manner = visit.map(|visit| visit.manner);
     if let Fact::ToolSuspended(opened) = &next.fact {
-        // The process may have been killed, or was too busy to hear the answer.
+        // In doubt may always follow: the process may have been killed, or too busy to read the answer in time.
         let awaited = opened.held == Held::External && manner == Some(Manner::Accepts);
         return awaited || matches!(opened.held, Held::InDoubt { .. });
     }
@@ -73,7 +74,7 @@ fn may_follow(next: &Event, visit: Option<Visit>) -> bool {
     cancelled_unknowing(next)
 }
 
-/// What succeeded was charged, and what failed or was denied was not.
+/// A call that succeeded was charged; one that failed or was denied was not.
 fn end_agrees(run: &RunEvidence, call: &CallId, visits: &[&Act], objections: &mut Objections) {
     let charged = charges(visits) > 0;
     for event in run.log.iter().filter(|event| subject(&event.fact) == Some(call)) {

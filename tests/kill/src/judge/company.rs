@@ -1,5 +1,5 @@
-//! Nodes that share a store: whoever was away stores and sends nothing that others have taken over, and nobody is asked
-//! about a call while whoever sends it may still believe in its lease.
+//! Nodes that share a store. A node that was away stores and sends nothing that others have taken over. No person is
+//! asked about a call while the node that sends it may still trust its lease.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ pub(super) fn judge(evidence: &Evidence, company: &Company, objections: &mut Obj
     judge_stored(company, objections);
 }
 
-/// It had not sent when it stopped, and when it went on others had found its attempt lost.
+/// After a pause before sending, the node must not send an attempt that others had found lost by the time it resumed.
 fn judge_pause(evidence: &Evidence, pause: &Pause, objections: &mut Objections) {
     for act in evidence.acts.iter().skip(pause.acts_before).filter(|act| act.process == pause.process) {
         let attempt = Attempt { run: act.run.clone(), call: act.call.clone(), number: act.attempt };
@@ -32,13 +32,13 @@ fn judge_pause(evidence: &Evidence, pause: &Pause, objections: &mut Objections) 
     }
 }
 
-/// Whoever was lost kept its lease for a while, and whoever takes over gives it as long again.
+/// A lost node kept its lease for a while, and the node that takes over waits for one more lease time.
 fn judge_doubts(run: &RunEvidence, company: &Company, objections: &mut Objections) {
     let mut due: BTreeMap<(&CallId, u32), Timestamp> = BTreeMap::new();
     for event in &run.log {
         if let Fact::RunRecovered { lost, doubt_at: told, .. } = &event.fact {
             due.extend(lost.iter().map(|lost| ((&lost.call_id, lost.attempt), *told)));
-            // What was recovered before anybody was struck was lost to a machine that is too slow.
+            // A recovery before the first strike was caused by a slow machine.
             let first_loss = company.first_loss.filter(|at| !lost.is_empty() && *at <= event.at);
             let early = first_loss.filter(|at| *told < at.plus_ms(lease_ms()));
             objections.ensure(early.is_none(), Rule::DoubtHasItsTime, || {
@@ -51,7 +51,7 @@ fn judge_doubts(run: &RunEvidence, company: &Company, objections: &mut Objection
         if let Fact::ToolSuspended(opened) = &event.fact
             && let Held::InDoubt { attempt } = opened.held
         {
-            // Where no worker was lost, whoever sent it says itself that it does not know.
+            // If no worker was lost, the sender itself reports that the outcome is unknown.
             let early = due.get(&(&opened.call_id, attempt)).filter(|due| **due > event.at);
             objections.ensure(early.is_none(), Rule::DoubtHasItsTime, || {
                 format!("{} is in doubt at {:?}, before {early:?}", opened.call_id, event.at)
@@ -64,7 +64,7 @@ fn lease_ms() -> u64 {
     u64::try_from(LEASE.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Along each log the epochs rise, and nothing is taken from whoever was outrun before it asked.
+/// The epochs rise along each log, and the store accepts nothing from a node that was replaced before it asked.
 fn judge_stored(company: &Company, objections: &mut Objections) {
     let mut logs: BTreeMap<&RunId, BTreeMap<u64, u64>> = BTreeMap::new();
     for stored in &company.stored {
@@ -83,8 +83,8 @@ fn judge_stored(company: &Company, objections: &mut Objections) {
     }
 }
 
-/// What nodes say when time ran out for one of them. A lease is a matter of real time: a machine that is busy may keep
-/// a node from renewing it, and whoever says so says the truth. What then happens is judged all the same.
+/// What nodes log when a lease runs out. Leases depend on real time: a busy machine may keep a node from renewing
+/// one, and the log line is then correct. The consequences are judged all the same.
 const OF_LEASES: [&str; 6] = [
     "WARN: another node is gone; its runs go on elsewhere, freed ",
     "ERROR: the lease of this node was lost; others go on with its runs, node ",
@@ -94,7 +94,7 @@ const OF_LEASES: [&str; 6] = [
     "ERROR: cannot claim runs; trying again, trouble the store cannot be reached: the lease of this node has run out and is not renewed yet",
 ];
 
-/// What a node says that cannot reach its server, or was away so long that the answers are too old.
+/// What a node logs if it cannot reach its server, or was away so long that the answers are too old.
 const OF_OUTAGES: [&str; 9] = [
     "WARN: the pulse of this node was interrupted; trying again, refused the store cannot be reached: ",
     "ERROR: cannot claim runs; trying again, trouble the store cannot be reached: ",
@@ -102,13 +102,13 @@ const OF_OUTAGES: [&str; 9] = [
     "WARN: the answer of a claim was lost; its runs are let go, count ",
     "WARN: other nodes could not be told what concerns them; they find it by looking, refused the store cannot be reached: ",
     "WARN: the database takes no notifications; nodes find by looking what they are not told, refused the store cannot be reached: ",
-    // Said by the pool of connections.
+    // Logged by the connection pool.
     "WARN: Connection error: ",
     "WARN: Connection could not be recycled: ",
-    // The last words of a process that did not find its server when it started.
+    // The last log line of a process that did not reach its server at startup.
     "ERROR: the store cannot be reached: ",
 ];
-/// The same, of one run.
+/// The same, for a single run.
 const OF_A_RUN: [&str; 2] =
     ["ERROR: the store is in trouble; the run waits, run ", "ERROR: the run cannot be loaded, run "];
 const UNREACHABLE: &str = ", trouble the store cannot be reached: ";

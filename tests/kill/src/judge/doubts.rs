@@ -1,4 +1,4 @@
-//! Calls in doubt: a lost write becomes one, and nobody settles it who has no right to.
+//! Calls in doubt: a lost write becomes one, and only those with the right to settle it do.
 
 use machine::event::{CancelReason, Event, Fact, OpenedSuspension};
 use machine::id::{CallId, Principal};
@@ -46,7 +46,7 @@ fn is_write(before: &[std::sync::Arc<Event>], call: &CallId, lost: u32) -> bool 
     })
 }
 
-/// The next thing that happens to the call itself.
+/// The next event about this call.
 pub(super) fn next_about<'e>(rest: &'e [std::sync::Arc<Event>], call: &CallId) -> Option<&'e Event> {
     rest.iter().map(|event| &**event).find(|event| subject(&event.fact) == Some(call))
 }
@@ -82,7 +82,7 @@ pub(super) fn subject(fact: &Fact) -> Option<&CallId> {
     }
 }
 
-/// The process is gone, so nobody is left who could answer: a person is asked, or the run ends not knowing.
+/// The process is gone and cannot answer any more: a person is asked, or the run ends with an unknown outcome.
 fn follows_a_loss(next: &Event, lost: u32) -> bool {
     if let Fact::ToolSuspended(opened) = &next.fact {
         return opened.held == Held::InDoubt { attempt: lost };
@@ -104,7 +104,7 @@ fn settles(next: &Event, opened: &OpenedSuspension, doubted: u32) -> bool {
     cancelled_unknowing(next)
 }
 
-/// By an interrupt or the end of the run.
+/// Cancelled with an unknown outcome, by an interrupt or the end of the run.
 pub(super) fn cancelled_unknowing(event: &Event) -> bool {
     if let Fact::ToolCancelled { reason, outcome_unknown, .. } = &event.fact {
         return match reason {

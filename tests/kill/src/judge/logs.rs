@@ -1,4 +1,4 @@
-//! Each log by itself: dense, legal, folded to what is stored, valid for a model at every point, and ended.
+//! Each log on its own: dense, legal, folds to the stored state, valid for a model at every point, and ended.
 
 use machine::Input;
 use machine::apply::apply;
@@ -37,7 +37,7 @@ pub(super) fn judge(evidence: &Evidence, run: &RunEvidence, moment: Moment, obje
     }
 }
 
-/// What the simulator's ledger says to the events, one after the other.
+/// Replays the events through the simulator's ledger, and returns its objection.
 fn books(evidence: &Evidence, run: &RunEvidence) -> Result<(), String> {
     let (first, rest) = run.log.split_first().ok_or("it has no log")?;
     let Fact::RunQueued(order) = &first.fact else {
@@ -47,14 +47,14 @@ fn books(evidence: &Evidence, run: &RunEvidence) -> Result<(), String> {
     let revision = revision.ok_or_else(|| format!("its revision {:?} is not stored", order.revision))?;
     let mut ledger = RunLedger::new(order, revision.clone(), first);
     for event in rest {
-        // The log does not say which input an event follows from.
+        // The log does not record which input caused an event.
         let heard = ledger.hear(event, Cause { input: &Input::InboxDrained, ticket: None });
         heard.map_err(|breach| breach.to_string())?;
     }
     Ok(())
 }
 
-/// The model input of every prefix, behind what the run begins after.
+/// The model input of every prefix, after the history that the run continues.
 fn transcripts(evidence: &Evidence, run: &RunEvidence) -> Result<(), String> {
     let mut transcript = Transcript::default();
     for event in &run.log {
@@ -91,7 +91,7 @@ fn before(evidence: &Evidence, after: Option<&MessageId>) -> Result<Transcript, 
     Ok(transcript)
 }
 
-/// A run that waits has nothing half decided.
+/// A waiting run has no half-made decision.
 fn resting(run: &RunEvidence, objections: &mut Objections) {
     let Some((first, rest)) = run.log.split_first() else { return };
     let Ok(mut control) = fold([&**first]) else { return };

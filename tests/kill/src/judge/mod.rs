@@ -1,4 +1,4 @@
-//! What must be true of everything that is left, whoever was killed when.
+//! What must be true of the stored data and the ledger, no matter which process was killed when.
 
 mod acts;
 mod charges;
@@ -14,52 +14,52 @@ pub(crate) use promises::decision_of;
 use crate::evidence::Evidence;
 use crate::people::People;
 
-/// What must hold, by name.
+/// The rules by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rule {
-    /// What was accepted is stored, heard once, and answered as a repeat for ever.
+    /// What was accepted is stored and processed once, and every later repeat is answered as a repeat.
     AcceptedIsKept,
-    /// What was refused, or never said, is nowhere in the log.
+    /// What was refused, or never sent, is nowhere in the log.
     NothingIsMadeUp,
     /// A tool acts only in an attempt whose start is stored, and once in each.
     ActsOnlyAsStored,
-    /// A write acts by an approval of its own, or because somebody in doubt wished for a repeat.
+    /// A write acts because of its own approval, or because a person decided to retry a call in doubt.
     WriteHasItsApproval,
     /// What was not lost is not repeated, and a repeat has the same key and arguments.
     RepeatsOnlyWhatWasLost,
-    /// What a call came to agrees with what it did.
+    /// A call's result agrees with what it did.
     ResultAgreesWithActs,
-    /// Whoever charges with a call's key charges once.
+    /// A call's key is charged once.
     ChargedOnce,
-    /// A charge whose answer was lost, late or told nothing is in doubt; an error says that nothing was charged.
+    /// A charge whose answer was lost, late or inconclusive is in doubt. An error means that nothing was charged.
     LostChargeIsInDoubt,
     /// What the log says was done is what was charged.
     ChargesAgreeWithTheLog,
     /// A lost write is in doubt, and only a person, its own late answer or the end of its run settles that.
     DoubtIsSettledByRight,
-    /// In doubt is offered no earlier than one lease time after the run was taken over.
+    /// A call is offered as in doubt no earlier than one lease time after the run was taken over.
     DoubtHasItsTime,
     /// What others have taken over is not sent any more.
     NothingIsSentTooLate,
-    /// What a tool has answered is stored, whatever its siblings do.
+    /// A tool's answer is stored, whatever its sibling calls do.
     ResultIsStoredAtOnce,
-    /// Every run ends, and every call of it.
+    /// Every run ends, and every call in it.
     NothingIsStuck,
     NoCallIsLeftResuming,
     FoldIsControl,
     TranscriptIsValid,
-    /// A held call keeps the id and the words that people saw, and is asked about once.
+    /// A held call keeps the suspension id and the text that people saw, and is asked about once.
     ApprovalsStay,
     SeqIsDense,
-    /// The simulator's books object to the log.
+    /// The simulator's ledger accepts the log.
     LogIsLegal,
-    /// What was shown as settled stays so.
+    /// What was shown as settled stays settled.
     SettledStays,
-    /// Every run ends as its story does, and every call as somebody wished.
+    /// Every run ends as its story says, and every call as a person wanted.
     EndsAsItsStory,
-    /// Of nodes that share a store, whoever holds a run is the only one that stores what becomes of it.
+    /// When nodes share a store, only the node that holds a run stores its events.
     OnlyTheHolderStores,
-    /// Nobody complained to the operator, and no process ended by itself.
+    /// Nothing was logged for the operator, and no process ended by itself.
     NobodyComplains,
 }
 
@@ -78,13 +78,13 @@ impl fmt::Display for Violation {
 /// When the judge looks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moment {
-    /// A process was killed, and the next one has not begun.
+    /// A process was killed, and the next one has not started.
     Between,
     /// Everything has ended.
     End,
 }
 
-/// Objections, collected.
+/// The objections collected so far.
 #[derive(Debug, Default)]
 struct Objections(Vec<Violation>);
 

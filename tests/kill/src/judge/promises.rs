@@ -1,4 +1,4 @@
-//! What people were told and what they saw, against what is stored.
+//! Compares the answers and states that people received with what is stored.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -45,7 +45,7 @@ fn judge_decision(evidence: &Evidence, decided: &Decided, moment: Moment, object
             format!("{id} was accepted ({:?}), and nothing of it is stored", decided.words)
         });
         let expected = match moment {
-            // It may lie in the inbox.
+            // It may still wait in the inbox.
             Moment::Between => heard <= 1,
             Moment::End => heard == 1,
         };
@@ -78,7 +78,7 @@ pub(crate) fn decision_of(event: &Event) -> Option<&DecisionId> {
     None
 }
 
-/// The clock, an interrupt or the end of the run was faster.
+/// An expiry, an interrupt or the end of the run closed the suspension first.
 fn closes_without(event: &Event, suspension: &SuspensionId) -> bool {
     if let Fact::ToolDenied { approval_id, expired: true, .. } = &event.fact {
         return approval_id == suspension;
@@ -89,7 +89,7 @@ fn closes_without(event: &Event, suspension: &SuspensionId) -> bool {
     false
 }
 
-/// A decision in the log is one that somebody gave.
+/// Every decision in the log was given by a person.
 fn judge_made_up(evidence: &Evidence, people: &People, objections: &mut Objections) {
     let given: BTreeSet<&DecisionId> = people.decisions.values().map(|decided| &decided.given.id).collect();
     for event in evidence.runs.iter().flat_map(|run| &run.log) {
@@ -99,7 +99,7 @@ fn judge_made_up(evidence: &Evidence, people: &People, objections: &mut Objectio
     }
 }
 
-/// What was approved without ids is approved once, however often that was sent, and nothing in doubt is settled by it.
+/// A call approved without ids is approved once, however often that was sent, and this settles nothing in doubt.
 fn judge_unnamed(evidence: &Evidence, people: &People, moment: Moment, objections: &mut Objections) {
     let log = || evidence.runs.iter().flat_map(|run| &run.log);
     for (call, words) in &people.unnamed {
@@ -113,7 +113,7 @@ fn judge_unnamed(evidence: &Evidence, people: &People, moment: Moment, objection
         };
         let approved = log().filter(is_approval).count();
         let kept = match moment {
-            // It may lie in the inbox.
+            // It may still wait in the inbox.
             Moment::Between => approved <= 1,
             Moment::End => approved == 1,
         };
@@ -146,7 +146,7 @@ fn judge_interrupts(evidence: &Evidence, people: &People, moment: Moment, object
     }
 }
 
-/// An attempt that was said to have answered after all settles its doubt, once.
+/// An attempt that was reported to have answered late settles its doubt, once.
 fn judge_late_answers(evidence: &Evidence, people: &People, objections: &mut Objections) {
     for (id, words) in people.late_answers.iter().filter(|(_, words)| words.iter().any(is_accepted)) {
         let settles = |event: &Event| {
@@ -184,7 +184,7 @@ fn judge_endings(evidence: &Evidence, people: &People, objections: &mut Objectio
     }
 }
 
-/// Nobody's question changes its id, and nobody is asked twice for one approval.
+/// A suspension keeps its id, and a person is asked only once for one approval.
 fn judge_suspensions(evidence: &Evidence, people: &People, objections: &mut Objections) {
     for (id, seen) in &people.seen {
         let shown = evidence.suspensions.get(id).and_then(Option::as_ref);
@@ -205,7 +205,7 @@ fn judge_suspensions(evidence: &Evidence, people: &People, objections: &mut Obje
             }
         }
         let pending = run.control.calls.iter().filter_map(|call| call.suspension());
-        // What is answered is asked no more, whether its run has heard it or not.
+        // An answered suspension is not asked again, whether its run has processed the answer or not.
         let answered = |id: &SuspensionId| {
             evidence.suspensions.get(id).and_then(Option::as_ref).is_some_and(|shown| shown.answered)
         };

@@ -1,4 +1,5 @@
-//! The one agent of every story: a model that does what its message says, and tools whose acts the ledger knows.
+//! The one agent of every story: a model that does what its message says, and tools that record their acts in the
+//! ledger.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -24,15 +25,15 @@ use crate::ledger::{self, Act};
 use crate::stories::{AGENT, EXPIRES_IN, HANGS, Script, tools};
 use crate::wire::{Line, Passage, Side};
 
-/// Where acts go, and who may come back from one.
+/// Where tools record their acts, and which calls may return.
 #[derive(Clone)]
 pub(super) struct Desk {
     pub(super) socket: PathBuf,
     pub(super) acts: PathBuf,
-    /// Who acts.
+    /// The number of the acting process.
     pub(super) process: u32,
     pub(super) stops: Stops,
-    /// Calls whose tool need not hang any longer.
+    /// Calls whose tool may stop hanging.
     pub(super) told: watch::Sender<BTreeSet<CallId>>,
 }
 
@@ -59,7 +60,7 @@ pub(super) fn clerk(desk: &Desk, purse: &Purse) -> Result<Agent, HttpToolError> 
     Ok(agent)
 }
 
-/// Asks for the calls that the last message of a user names; says that it is done after anything else.
+/// A model that requests the calls named in the user's last message, and answers that it is done after anything else.
 struct Obedient;
 
 impl Model for Obedient {
@@ -83,7 +84,7 @@ impl Model for Obedient {
 }
 
 fn asked(content: &Value) -> Result<ModelAnswer, ModelFailure> {
-    // A colleague gets its script as text.
+    // A child agent receives its script as text.
     let script = match content {
         Value::String(text) => serde_json::from_str::<Script>(text),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
@@ -172,7 +173,7 @@ impl ActingTool {
     }
 }
 
-/// What the survey leaves for itself, and wants back with the answer.
+/// The state that the survey tool stores when it asks, and expects back with the answer.
 fn state(call: &CallId) -> Value {
     json!({"asked_for": call})
 }

@@ -1,4 +1,4 @@
-//! The process that is killed: the engine on a file, and nothing that it could tidy up before it dies.
+//! The process that is killed: the engine on a store, with no cleanup before it dies.
 
 mod clerk;
 mod paying;
@@ -40,25 +40,26 @@ use crate::stories::{AGENT, PERSON};
 use crate::till::Caller;
 use crate::wire::{Command, Given, Line, Post, Reply, Shown, ShownCall, ShownRun, Wish, Word};
 
-/// What one process is started with.
+/// The arguments of one process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// The so-manieth of its world.
+    /// Its number in the world, counted from 1.
     pub process: u32,
     pub store: StoreAt,
     pub socket: PathBuf,
-    /// Of its world.
+    /// The folder of its world.
     pub folder: PathBuf,
-    /// The port at which the till is.
+    /// The till's port.
     pub till: u16,
-    /// How far its clock is ahead: time that passed while no process was there. None where the store's own counts.
+    /// How far its clock is ahead: the time that passed while no process was running. `None` uses the store's own
+    /// clock.
     pub ahead_ms: Option<u64>,
-    /// The boundary at which it stands still; with one, everything happens on one thread.
+    /// The boundary at which it halts. With a stop, everything runs on one thread.
     pub stop: Option<Stop>,
 }
 
 impl Node {
-    /// As it is typed.
+    /// The command-line arguments.
     pub fn words(&self) -> Vec<OsString> {
         let ahead = self.ahead_ms.map_or_else(|| OWN_CLOCK.to_owned(), |ahead| ahead.to_string());
         let mut words = vec!["node".into(), self.process.to_string().into(), self.store.word()];
@@ -75,10 +76,10 @@ impl Node {
 
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// In place of a number of milliseconds.
+/// Stands for `None` in place of the milliseconds.
 pub const OWN_CLOCK: &str = "own";
 
-/// Lives until it is killed, or until whoever started it is gone.
+/// Runs until it is killed, or until its parent is gone.
 pub fn live(node: Node) -> Result<(), Failure> {
     tracing::subscriber::set_global_default(Listener(complain))?;
     let runtime = match node.stop {
@@ -92,19 +93,19 @@ pub fn live(node: Node) -> Result<(), Failure> {
         for line in std::io::stdin().lock().lines() {
             let Ok(line) = line else { break };
             match serde_json::from_str::<Command>(&line) {
-                // Whoever stands before the engine has started hears nothing else.
+                // A process halted before the engine has started must still receive this command.
                 Ok(Command { wish: Wish::GoOn, .. }) => stands.go_on(),
                 Ok(command) => drop(sender.send(command)),
                 Err(error) => eprintln!("ERROR: {error}: {line}"),
             }
         }
-        // Nobody is there any more who could kill it.
+        // Its parent is gone, so nothing is left to kill it.
         std::process::exit(0);
     });
     runtime.block_on(drive(node, stops, commands))
 }
 
-/// Where the parent finds it: one line each, however many the server used.
+/// Writes the log entry to stderr, where the parent reads it: one line each, however many the server used.
 fn complain(Told { level, message, fields }: Told) {
     eprintln!("{}", format!("{level}: {message}{fields}").replace('\n', " "));
 }
@@ -173,7 +174,7 @@ async fn drive(
         loop {
             match shown(&show).await {
                 Ok(shown) => say(&Line::Shown(shown)),
-                // Whoever has neighbours is asked again.
+                // A node that shares its store is asked again.
                 Err(StoreError::Failed(_)) if shares => {}
                 Err(refused) => eprintln!("ERROR: the runs cannot be shown: {refused}"),
             }
@@ -248,7 +249,7 @@ async fn grant(engine: &Engine, desk: &Desk, wish: Wish) -> Word {
             desk.told.send_if_modified(|told| told.insert(call));
             Word::Done
         }
-        // Nothing wakes the run: whoever claims it next finds the answer.
+        // Nothing wakes the run: the next worker to claim it finds the answer.
         Wish::LateAnswer { run, step, call, attempt } => {
             let value = Arc::new(json!({"done": call}));
             let outcome = Outcome::Answered(ToolAnswer::Success { value, warning: None });

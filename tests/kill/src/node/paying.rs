@@ -1,5 +1,4 @@
-//! The tool that charges at the till: the one behind an address that everybody uses, and a boundary between the charge
-//! and its answer.
+//! The tool that charges at the till: the standard HTTP tool, with a boundary between the charge and its answer.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -21,7 +20,7 @@ use crate::wire::{Line, Passage, Side};
 /// An attempt of a call.
 type Attempt = (CallId, u32);
 
-/// Where the till is, who asks there, and whose request is on its way.
+/// The till's address, the caller's identity there, and the requests in flight.
 #[derive(Clone)]
 pub(super) struct Purse {
     till: u16,
@@ -31,7 +30,7 @@ pub(super) struct Purse {
 }
 
 impl Purse {
-    /// From here on the till may ask at the gate.
+    /// From here on the till may connect to the gate.
     pub(super) fn open(till: u16, caller: Caller, stops: &Stops) -> io::Result<Self> {
         let listener = UnixListener::bind(caller.gate())?;
         let purse = Self { till, caller: Arc::new(caller), stops: stops.clone(), on_the_way: Arc::default() };
@@ -49,7 +48,7 @@ impl Purse {
         self.on_the_way.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The till has written the visit down, and answers when this connection is closed.
+    /// The till has recorded the visit, and answers when this connection is closed.
     async fn let_it_answer(&self, mut stream: UnixStream) {
         let mut line = String::new();
         let _ = BufReader::new(&mut stream).read_line(&mut line).await;
@@ -93,7 +92,8 @@ impl Tool for PayingTool {
     }
 }
 
-/// Nobody stands still before the till has it, or nobody waits for it any more.
+/// A request in flight. The process does not report that it has halted until the till has it or the tool stops
+/// waiting.
 struct OnItsWay<'a> {
     purse: &'a Purse,
     attempt: Attempt,

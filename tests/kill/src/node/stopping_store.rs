@@ -1,4 +1,4 @@
-//! A store that stops on either side of whatever changes it, rings when it has changed, and else does as it is told.
+//! A store that can halt before and after every change, notifies after a change, and otherwise passes calls through.
 
 use std::sync::Arc;
 
@@ -18,12 +18,12 @@ use crate::wire::{Line, Passage, Side};
 pub(super) struct StoppingStore<S> {
     pub(super) store: S,
     pub(super) stops: Stops,
-    /// Something may have changed.
+    /// Notified when something may have changed.
     pub(super) changed: Arc<Notify>,
 }
 
 impl<S: Store> StoppingStore<S> {
-    /// The work is asked for between the two sides, not before.
+    /// The inner store is called between the two boundaries, not before.
     fn through<'a, T: Send + 'a>(
         &'a self,
         passage: Passage,

@@ -1,4 +1,4 @@
-//! The boundaries that the process crosses, and the one at which it stands still until it is killed.
+//! The boundaries that the process crosses, and the one at which it halts until it is killed.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,16 +9,16 @@ use super::say;
 use crate::stop::Stop;
 use crate::wire::{Crossing, Line, Passage, Side};
 
-/// Whatever is ready at the boundary goes on as far as it can without changing the store: an answer that is given too
-/// early is heard, and an act that comes too early is done.
+/// How often the runtime yields before the process reports that it has halted. Everything that is ready runs as far
+/// as it can without changing the store, so an answer given too early is received and an act done too early is done.
 const TURNS: usize = 64;
 
 #[derive(Clone)]
 pub(super) struct Stops {
     counts: Arc<Mutex<Counts>>,
-    /// Changes when everybody who stands goes on.
+    /// Changes when all halted tasks continue.
     goes_on: watch::Sender<u64>,
-    /// Acts that the ledger is being told of.
+    /// The number of acts being written to the ledger.
     acting: watch::Sender<u32>,
 }
 
@@ -27,25 +27,25 @@ struct Counts {
     all: u64,
     each: BTreeMap<Crossing, u64>,
     halt: Option<Halt>,
-    /// The halt was reached.
+    /// Whether the halt was reached.
     stands: bool,
 }
 
-/// Where the process is to stand still.
+/// Where the process halts.
 #[derive(Clone, Copy)]
 enum Halt {
     At(Stop),
     BeforeStoring,
 }
 
-/// Whoever crosses a boundary.
+/// What a task does at a boundary.
 enum Turn {
     GoesOn,
     IsFirstToStop,
     Stops,
 }
 
-/// The ledger is being told of an act.
+/// An act is being written to the ledger.
 pub(super) struct Acting(watch::Sender<u32>);
 
 impl Drop for Acting {
@@ -72,7 +72,7 @@ impl Stops {
         self.counts().all
     }
 
-    /// Whoever stands goes on, and nobody stops any more.
+    /// Halted tasks continue, and nothing halts any more.
     pub(super) fn go_on(&self) {
         let mut counts = self.counts();
         (counts.halt, counts.stands) = (None, false);
@@ -107,11 +107,11 @@ impl Stops {
         Acting(self.acting.clone())
     }
 
-    /// From the boundary at which the process stops nothing comes back, and nothing enters or leaves the store, before
-    /// it is told to go on.
+    /// Once the process has halted at a boundary, nothing returns from it, and nothing enters or leaves the store,
+    /// until `Stops::go_on`.
     pub(super) async fn cross(&self, side: Side, passage: Passage) {
         let crossing = Crossing { side, passage };
-        // Before it is decided: whoever is told to go on while this is decided goes on.
+        // Subscribe before `turn`, so that a `go_on` in between is not missed.
         let mut goes_on = self.goes_on.subscribe();
         match self.turn(crossing) {
             Turn::GoesOn => return,

@@ -1,4 +1,4 @@
-//! What a configuration would do to each held call: what the engine does with it once somebody has decided.
+//! What a configuration would do to each held call: how the engine would treat the call after the decision.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -14,14 +14,14 @@ use stores::held_calls::{HeldCall, SurveyedCall, UnreadableCall};
 
 use crate::cli::config::Configuration;
 
-/// So many of each are shown to a person.
+/// How many entries of each group are shown in the text output.
 const SHOWN_COUNT_MAX: usize = 20;
 
-/// Ordered by how much is lost.
+/// Ordered by severity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Impact {
     Untouched,
-    /// The tool is not what was shown: whoever approves it is asked once more.
+    /// The tool differs from what was shown: the approver is asked once more.
     AskAgain,
     Fail(FailReason),
 }
@@ -60,7 +60,7 @@ impl FailReason {
     }
 }
 
-/// One held call and what becomes of it.
+/// One held call and what would happen to it.
 #[derive(Clone, Debug)]
 pub(super) struct CallImpact {
     tenant: String,
@@ -73,7 +73,7 @@ pub(super) struct CallImpact {
 }
 
 impl CallImpact {
-    /// Whatever the configuration says, its run is halted.
+    /// The run of this call is halted, whatever the configuration says.
     fn unreadable(call: &UnreadableCall) -> Self {
         Self {
             tenant: call.tenant.to_string(),
@@ -87,7 +87,7 @@ impl CallImpact {
     }
 }
 
-/// The agents of the configuration, ready to be compared with what is held.
+/// The agents of the configuration, prepared for comparison with the held calls.
 pub(super) struct Agents {
     models: Vec<String>,
     by_name: BTreeMap<AgentName, BTreeMap<ToolName, CurrentTool>>,
@@ -96,7 +96,7 @@ pub(super) struct Agents {
 struct CurrentTool {
     definition: Digest,
     approval: Approval,
-    /// None is impossible: the configuration was judged.
+    /// Never None: the configuration has been validated.
     schema: Option<Schema>,
 }
 
@@ -150,8 +150,8 @@ impl Agents {
             .filter(|frozen| self.models.iter().any(|model| model == frozen.model()))
     }
 
-    /// In the order in which the engine would find out, except that a run without a model fails at its next step,
-    /// whatever becomes of the call.
+    /// Checks in the order in which the engine would. One exception: a run without a model fails at its next step,
+    /// whatever happens to the call.
     fn impact(&self, held: &HeldCall) -> Impact {
         let Some(pinned) = self.frozen_agent(&held.revision) else {
             return Impact::Fail(FailReason::ModelGone);
@@ -177,7 +177,7 @@ impl Agents {
     }
 }
 
-/// Whether the tool is needed once somebody has answered. Where the answer is the result, it is not.
+/// Whether the tool is needed after the decision. It is not if the answer is the result.
 fn needs_tool(held: &HeldCall) -> bool {
     match &held.opened.held {
         Held::Approval { .. } | Held::InDoubt { .. } => true,
@@ -189,7 +189,7 @@ fn needs_tool(held: &HeldCall) -> bool {
     }
 }
 
-/// The definition that the approval is for: one that is asked for, or one that was given before.
+/// The definition that the approval is for: a requested approval, or one that was given before.
 fn approved_definition(held: &HeldCall) -> Option<Digest> {
     match &held.opened.held {
         Held::Approval { definition } => Some(*definition),
@@ -199,7 +199,7 @@ fn approved_definition(held: &HeldCall) -> Option<Digest> {
     }
 }
 
-/// All of them, sorted by what becomes of them.
+/// All held calls, grouped by what would happen to them.
 pub(super) struct ImpactReport {
     fail: Vec<CallImpact>,
     ask_again: Vec<CallImpact>,
@@ -207,7 +207,7 @@ pub(super) struct ImpactReport {
     runs: ImpactedRuns,
 }
 
-/// A run counts once, for the worst that happens to it.
+/// Each run counts once, for the worst thing that would happen to it.
 #[derive(Default)]
 struct ImpactedRuns {
     fail: usize,
@@ -245,7 +245,7 @@ impl ImpactReport {
         sorted
     }
 
-    /// Complete.
+    /// Lists every call, without a limit.
     pub(super) fn as_json(&self) -> Value {
         let group = |call_impacts: &[CallImpact], runs: usize| {
             let list: Vec<Value> = call_impacts.iter().map(call_as_json).collect();

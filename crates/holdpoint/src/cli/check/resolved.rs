@@ -1,4 +1,4 @@
-//! A configuration as it is understood, with every default filled in.
+//! The configuration as understood, with every default filled in.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -49,7 +49,7 @@ fn auth_as_json(auth: &Auth) -> Value {
     json!({"keys": keys.collect::<Vec<_>>()})
 }
 
-/// Enough to tell keys apart, and too little to look for the token.
+/// Enough to distinguish keys, and too little to search for the token.
 fn fingerprint(sha256: &[u8; 32]) -> String {
     sha256.iter().take(4).map(|byte| format!("{byte:02x}")).collect()
 }
@@ -82,13 +82,13 @@ fn agent_as_json(agent: &Agent, configuration: &Configuration) -> Value {
     })
 }
 
-/// None where every tenant may use the agent.
+/// None if every tenant may use the agent.
 fn tenants<'a>(agent: &Agent, configuration: &'a Configuration) -> Option<Vec<&'a str>> {
     let tenants = configuration.tenants.get(&agent.name)?;
     Some(tenants.iter().map(Tenant::as_str).collect())
 }
 
-/// Under the names of the file.
+/// With the key names of the file.
 fn trim_as_json(trim: &Trim) -> Option<Value> {
     let Trim { messages_max, chars_max } = trim;
     (!trim.is_unlimited()).then(|| json!({"max_messages": messages_max, "max_chars": chars_max}))
@@ -124,7 +124,7 @@ fn condition_as_json(condition: &Condition) -> Value {
     json!({"path": condition.path.join("."), "test": test_as_json(&condition.test)})
 }
 
-/// As the file writes it, where every test has a value.
+/// In the notation of the file, where every test has a value.
 fn test_as_json(test: &ArgumentTest) -> Value {
     match test {
         ArgumentTest::Present => json!({"present": true}),
@@ -140,7 +140,7 @@ fn test_as_json(test: &ArgumentTest) -> Value {
     }
 }
 
-/// In the largest unit that leaves no rest, as the file writes it.
+/// In the largest unit that divides it evenly, as the file writes it.
 fn duration(duration: Duration) -> String {
     let milliseconds = duration.as_millis();
     for (unit, size) in [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000)] {
@@ -252,7 +252,7 @@ fn fields(value: &Value) -> Vec<(String, String)> {
     fields.iter().map(|(key, value)| (key.clone(), value_text(value))).collect()
 }
 
-/// Null is a choice that nobody made.
+/// Null means that the setting was not set.
 fn value_text(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),

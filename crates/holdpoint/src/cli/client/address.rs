@@ -1,4 +1,4 @@
-//! Which server is asked, and the token that it is asked with.
+//! Which server to contact, and which token to send.
 
 use std::env::{self, VarError};
 use std::net::Ipv4Addr;
@@ -16,9 +16,9 @@ use crate::cli::problem::{Exit, Problem};
 
 const URL_VARIABLE: &str = "HOLDPOINT_URL";
 const TOKEN_VARIABLE: &str = "HOLDPOINT_TOKEN";
-/// Where a server listens that is told nothing else.
+/// The default listen address of a server.
 const DEFAULT_URL: &str = "http://127.0.0.1:8787";
-/// What stands where a token was.
+/// Replaces a token in output.
 const MASK: &str = "[token]";
 
 pub(super) const ENVIRONMENT: &str = "Environment:\n  \
@@ -26,12 +26,12 @@ pub(super) const ENVIRONMENT: &str = "Environment:\n  \
     HOLDPOINT_TOKEN  the token, where the server wants one; it is never an argument. The token of a server without [auth] on\n                   \
     this machine is found without it, and sent only with approve, reject and answer";
 
-/// What a command asks a server for.
+/// What a command wants from a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// Something for which a server without `[auth]` needs no token.
+    /// A request for which a server without `[auth]` needs no token.
     General,
-    /// A decision, for which it does.
+    /// A decision, for which a server without `[auth]` needs its token.
     Decide,
 }
 
@@ -44,7 +44,7 @@ pub(super) struct ServerAddress {
 }
 
 impl ServerAddress {
-    /// Nothing is asked yet.
+    /// Sends nothing yet.
     pub(super) fn connect(&self, global: &GlobalArgs, purpose: Purpose) -> Result<Connection, Problem> {
         if global.store_is_explicit {
             return Err(Problem::new(
@@ -76,7 +76,7 @@ impl ServerAddress {
     }
 }
 
-/// What was written is not repeated: an address can contain a password.
+/// The message does not repeat the address, which can contain a password.
 fn bad_url(named_by: &str) -> Problem {
     Problem::new(
         "BAD_URL",
@@ -86,13 +86,13 @@ fn bad_url(named_by: &str) -> Problem {
     )
 }
 
-/// Where a server is.
+/// The URL of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ServerUrl {
-    /// Without a slash at its end; a path follows.
+    /// Has no trailing slash; a path follows.
     pub(super) base: String,
     pub(super) is_secure: bool,
-    /// On this machine.
+    /// The host is this machine.
     is_loopback: bool,
     port: Option<u16>,
 }
@@ -108,19 +108,19 @@ impl ServerUrl {
         let authority = address.authority()?;
         let is_plain = !authority.as_str().contains('@') && address.query().is_none() && !text.contains('#');
         let host = authority.host();
-        // A name may begin like a number: 127.example.com is anywhere.
+        // A host name may begin like a number: 127.example.com can be any machine.
         let is_loopback = ["localhost", "[::1]"].contains(&host)
             || host.parse::<Ipv4Addr>().is_ok_and(|number| number.is_loopback());
         let port = authority.port_u16();
         is_plain.then(|| Self { base: text.trim_end_matches('/').to_owned(), is_secure, is_loopback, port })
     }
 
-    /// Whether a server without `[auth]` at this place has a token that the commands would find.
+    /// Whether a server without `[auth]` at this address has a token file that the commands can use.
     pub(super) fn has_open_token_file(&self) -> bool {
         matches!(self.find_open_token(), Ok(Some(_)))
     }
 
-    /// What a server without `[auth]` on this machine keeps. No other machine is ever sent it.
+    /// The token of a server without `[auth]` on this machine. It is never sent to another machine.
     fn find_open_token(&self) -> Result<Option<String>, String> {
         if self.is_secure || !self.is_loopback {
             return Ok(None);
@@ -143,22 +143,22 @@ impl ServerUrl {
 
 /// The tokens that a command may send.
 pub(super) struct Tokens {
-    /// Of HOLDPOINT_TOKEN; every request carries it.
+    /// From HOLDPOINT_TOKEN; every request carries it.
     pub(super) from_env: Option<Token>,
-    /// Of the file of a server without `[auth]`. Another process may listen on that server's port, so only requests that
-    /// need the token carry it.
+    /// From the token file of a server without `[auth]`. Another process may listen on that server's port, so only
+    /// requests that need the token carry it.
     pub(super) from_file: Option<Token>,
 }
 
 impl Tokens {
-    /// The server may repeat the token in its answer.
+    /// Masks the tokens in a text from the server, which may repeat them.
     pub(super) fn masked(&self, text: &str) -> String {
         let tokens = [&self.from_env, &self.from_file];
         tokens.into_iter().flatten().fold(text.to_owned(), |text, token| token.masked(&text))
     }
 }
 
-/// What opens the door. Nothing that can be printed shows it.
+/// A bearer token. No printable representation reveals it.
 pub(super) struct Token {
     text: String,
     header: HeaderValue,
@@ -171,7 +171,7 @@ impl Token {
             Err(VarError::NotPresent) => return Ok(None),
             Err(VarError::NotUnicode(_)) => return Err(bad_token()),
         };
-        // A file that it was read from ends with the end of a line.
+        // A token read from a file ends with a line break.
         let text = text.trim();
         if text.is_empty() {
             return Ok(None);

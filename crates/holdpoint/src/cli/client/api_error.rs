@@ -1,4 +1,4 @@
-//! What a server says when it says no, and what to do then.
+//! Error responses of a server, and what to do about them.
 
 use std::fmt;
 
@@ -7,13 +7,13 @@ use serde_json::{Value, json};
 
 use super::terminal_text::escaped;
 
-/// In the server's own words: each of its codes has a page.
+/// In the server's own words: each of its codes has a documentation page.
 #[derive(Debug)]
 pub(in crate::cli) struct ApiError {
     code: String,
     message: String,
     details: Value,
-    /// HOLDPOINT_TOKEN was sent, and the token of a server without `[auth]` would be sent without it.
+    /// HOLDPOINT_TOKEN was sent; without it, the token of a server without `[auth]` would have been sent.
     token_file_exists: bool,
 }
 
@@ -31,7 +31,7 @@ struct ErrorFields {
 }
 
 impl ApiError {
-    /// None for a text that no server of ours sends. `mask` leaves out what nobody may read.
+    /// None for a body that a Holdpoint server never sends. `mask` hides secrets.
     pub(super) fn read(body: &str, mask: &impl Fn(&str) -> String) -> Option<Self> {
         let ErrorBody { error: ErrorFields { code, message, mut details } } =
             serde_json::from_str(body).ok()?;
@@ -40,7 +40,7 @@ impl ApiError {
         is_code.then(|| Self { code, message: escaped(&mask(&message)), details, token_file_exists: false })
     }
 
-    /// What the server would say, known before it is asked.
+    /// The error that the server would return, known before the request is sent.
     pub(super) fn predicted(code: &str, message: String) -> Self {
         Self { code: code.to_owned(), message, details: json!({}), token_file_exists: false }
     }

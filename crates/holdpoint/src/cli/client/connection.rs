@@ -1,4 +1,5 @@
-//! One request and its answer: every way in which a server can be away, and none in which it is waited for without end.
+//! One request and its response. Covers every way in which a server can fail to answer, and never waits without a
+//! limit.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -24,12 +25,12 @@ use super::terminal_text::escaped;
 use crate::cli::problem::{Exit, Problem};
 
 const CONNECT_MAX: Duration = Duration::from_secs(10);
-/// Until the answer is whole. Longer than a server waits for the run that has to hear a decision.
+/// Time limit for the complete response. Longer than a server waits for a run to process a decision.
 const ANSWER_MAX: Duration = Duration::from_secs(60);
-/// Longer than any page of a list.
+/// Larger than any page of a list.
 const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
 
-/// A server to ask.
+/// Sends requests to one server.
 pub(super) struct Connection {
     client: Client<HttpsConnector<RecordingConnector>, Full<Bytes>>,
     server_url: ServerUrl,
@@ -37,18 +38,18 @@ pub(super) struct Connection {
     first_bytes: FirstBytes,
 }
 
-/// Why there is no answer.
+/// Why there is no response.
 pub(super) enum RequestError {
-    /// Nobody answered, or not to the end.
+    /// No response, or an incomplete one.
     NoAnswer(Problem),
-    /// The server does not speak what it was asked with.
+    /// The server does not speak the scheme of the request (HTTP or HTTPS).
     WrongScheme(Problem),
-    /// The server, or whoever stands before it, said no.
+    /// The server, or a proxy in front of it, refused the request.
     Refused { status: StatusCode, problem: Problem },
 }
 
 impl RequestError {
-    /// The same may be answered a little later.
+    /// Whether the same request may succeed a little later.
     pub(super) fn is_retryable(&self) -> bool {
         match self {
             Self::NoAnswer(_) => true,
@@ -71,7 +72,7 @@ impl From<RequestError> for Problem {
 }
 
 impl Connection {
-    /// Whom this machine trusts is asked only where it matters.
+    /// Loads the system's CA certificates only for an `https` address.
     pub(super) fn new(server_url: ServerUrl, tokens: Tokens) -> Result<Self, Problem> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let versions = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
@@ -103,12 +104,12 @@ impl Connection {
         self.read_body(response, until, RETRY_HINT).await
     }
 
-    /// For what a server without `[auth]` allows every local caller.
+    /// For requests that a server without `[auth]` allows to every local caller.
     pub(super) async fn post(&self, path: &str, body: &Value) -> Result<String, RequestError> {
         self.post_with(path, body, self.tokens.from_env.as_ref()).await
     }
 
-    /// For what needs the token of a server without `[auth]`: no other request carries the kept token.
+    /// For requests that need the token of a server without `[auth]`. No other request carries the token from the file.
     pub(super) async fn post_decision(&self, path: &str, body: &Value) -> Result<String, RequestError> {
         self.post_with(path, body, self.tokens.from_env.as_ref().or(self.tokens.from_file.as_ref())).await
     }
@@ -126,7 +127,7 @@ impl Connection {
         self.read_body(response, until, CHECK_FIRST_HINT).await
     }
 
-    /// The events behind `after` as they happen. None where the run has ended and nothing is left.
+    /// Streams the events after `after`. None if the run has ended and there are no more events.
     pub(super) async fn follow(&self, path: &str, after: u64) -> Result<Option<SseStream>, RequestError> {
         let until = Instant::now() + ANSWER_MAX;
         let request = self.request(Method::GET, path, self.tokens.from_env.as_ref());
@@ -177,7 +178,7 @@ impl Connection {
         }
     }
 
-    /// The text of a success.
+    /// The body of a successful response.
     async fn read_body(
         &self,
         response: Response<Incoming>,
@@ -221,7 +222,7 @@ impl Connection {
         self.tokens.masked(text)
     }
 
-    /// HOLDPOINT_TOKEN is sent, and without it the kept token would be.
+    /// HOLDPOINT_TOKEN is sent; without it, the token from the file would be.
     fn could_use_token_file(&self) -> bool {
         self.tokens.from_env.is_some() && self.server_url.has_open_token_file()
     }
@@ -235,8 +236,8 @@ impl Connection {
         )
     }
 
-    /// Where the first bytes of the answer are of the other scheme. Other bytes that are no HTTP may come from a proxy after
-    /// the server has processed the request.
+    /// Some if the first bytes of the response belong to the other scheme. Other bytes that are not HTTP may come from
+    /// a proxy after the server has processed the request.
     fn other_scheme(&self) -> Option<Problem> {
         match (self.server_url.is_secure, self.first_bytes.protocol()) {
             (true, Some(Protocol::PlainHttp)) => Some(self.wrong_scheme("https", "plain HTTP", "http")),
@@ -245,7 +246,7 @@ impl Connection {
         }
     }
 
-    /// The server has processed nothing: it does not speak what it was asked with.
+    /// The server has processed nothing, because it does not speak the scheme of the request.
     fn wrong_scheme(&self, asked: &str, speaks: &str, instead: &str) -> Problem {
         Problem::new(
             "WRONG_SCHEME",
@@ -259,7 +260,7 @@ impl Connection {
         Problem::new("NO_ANSWER", format!("{}: {}", self.server_url.base, escaped(why)), next, Exit::Other)
     }
 
-    /// An answer that a server of ours does not give.
+    /// For a response that a Holdpoint server never sends.
     pub(super) fn not_holdpoint(&self, text: &str) -> Problem {
         const SHOWN_CHARS_MAX: usize = 80;
         let begin: String = self.masked(text).chars().take(SHOWN_CHARS_MAX).collect();
@@ -284,7 +285,7 @@ impl Connection {
 }
 
 const RETRY_HINT: &str = "Try again.";
-/// Whether a decision was heard cannot be known from here.
+/// The client cannot know whether the server has received the decision.
 const CHECK_FIRST_HINT: &str = "It may have been heard: look with holdpoint approvals list or holdpoint runs show first. A \
     second decision on the same approval is refused.";
 
@@ -297,7 +298,7 @@ fn no_ca_certificates() -> Problem {
     )
 }
 
-/// What really happened, without the layers through which it was told.
+/// The innermost error, without the layers that wrap it.
 fn root_cause(error: &(dyn Error + 'static)) -> String {
     let mut deepest = error;
     while let Some(source) = deepest.source() {
@@ -306,7 +307,7 @@ fn root_cause(error: &(dyn Error + 'static)) -> String {
     deepest.to_string()
 }
 
-/// A part of a path or a query, whatever somebody typed.
+/// Encodes arbitrary user input as a part of a path or a query.
 pub(super) fn percent_encoded(text: &str) -> String {
     let mut percent_encoded = String::with_capacity(text.len());
     for byte in text.bytes() {

@@ -1,6 +1,6 @@
-//! The log of a run as a story: a short sentence for each event, with the time since the beginning.
+//! Formats the log of a run for people: a short sentence for each event, with the time since the start.
 //!
-//! Pure: the same events are told in the same words. Types that are not known are told by their name alone.
+//! Pure: the same events always give the same text. An event of an unknown type is shown by its name only.
 
 use std::collections::BTreeMap;
 
@@ -10,12 +10,12 @@ use super::terminal_text::{compact, cut, escaped, lines};
 use super::times;
 use super::wire::Event;
 
-/// Of an argument, a result or a message; `--json` has all of it.
+/// Limit for an argument, a result or a message. `--json` prints all of it.
 const TEXT_CHARS_MAX: usize = 2_000;
-/// Behind the time, in front of every further line of a text.
+/// Comes after the column of times, before every further line of a text.
 pub(super) const MARGIN: &str = "              | ";
 
-/// Hears every event in order.
+/// Takes every event in order.
 #[derive(Debug, Default)]
 pub(super) struct EventFormatter {
     start: Option<i64>,
@@ -25,12 +25,12 @@ pub(super) struct EventFormatter {
 }
 
 impl EventFormatter {
-    /// The first event that is heard is the beginning, where none is known.
+    /// Without a known start, the first event is the start.
     pub(super) fn starting_at(start: Option<i64>) -> Self {
         Self { start, last: start.unwrap_or_default(), tools: BTreeMap::new() }
     }
 
-    /// A line, or nothing where the event only repeats what others have said.
+    /// None if the event only repeats what other events have reported.
     pub(super) fn format_event(&mut self, event: &Event) -> Option<String> {
         if let Some(at) = event.ts.as_deref().and_then(times::parse_ms) {
             self.start.get_or_insert(at);
@@ -40,7 +40,7 @@ impl EventFormatter {
         Some(format!("{}  {sentence}", self.time()))
     }
 
-    /// Of the event that was heard last.
+    /// The time of the last event.
     pub(super) fn time(&self) -> String {
         times::elapsed(self.start.unwrap_or(self.last), self.last)
     }
@@ -168,7 +168,7 @@ fn entries(list: &Value) -> impl Iterator<Item = &Value> {
     list.as_array().map(Vec::as_slice).unwrap_or_default().iter()
 }
 
-/// What somebody said, in one line.
+/// A text by a person, a model or a tool, in one line.
 fn text(value: &Value) -> String {
     value.as_str().map_or_else(|| json_text(value), bounded)
 }
@@ -188,7 +188,7 @@ fn describe_pending(pending: &Value) -> String {
     if waits.is_empty() { "somebody".to_owned() } else { waits.join(" and ") }
 }
 
-/// What one held call waits for; `tool` is escaped already.
+/// What a held call waits for. `tool` is already escaped.
 pub(super) fn describe_wait(kind: String, tool: String, approval: Option<&str>) -> String {
     let what = match kind.as_str() {
         "approval" => format!("the approval of {tool}"),
@@ -251,13 +251,13 @@ fn message(message: &Value) -> Option<String> {
             Some(by) => format!("The user ({}) says: {said}", escaped(by)),
             None => format!("The user says: {said}"),
         }),
-        // A model that only asks for calls has said nothing.
+        // A model that only asks for calls has no text to show.
         Some("assistant") if said.is_empty() => None,
         Some("assistant") => Some(match message["model"].as_str() {
             Some(model) => format!("The model ({}) says: {said}", escaped(model)),
             None => format!("The model says: {said}"),
         }),
-        // The event of the result has told it; a placeholder nobody else tells.
+        // The event of the result has reported it already. A placeholder has no such event.
         Some("tool") if message["status"] != "suspended" => None,
         Some(_) | None => Some(format!("The model will read: {said}")),
     }
@@ -358,7 +358,7 @@ mod tests {
             interrupted.contains(&"+0:00:05.700  ana interrupts the run.".to_owned()),
             "{interrupted:#?}"
         );
-        // A later message did it, so there is no caller to name.
+        // A later message superseded the run, so there is no caller to name.
         let superseded =
             formatted(include_str!("../../../../http/tests/golden/superseded_while_waiting.jsonl"));
         assert!(
@@ -379,7 +379,7 @@ mod tests {
             assert!(lines.last().is_some_and(|last| last.contains("  The run is ")), "{lines:#?}");
             for line in &lines {
                 let sentence = line.split_once("  ").expect("a time and a sentence").1;
-                // A type that has no words is told by its name.
+                // A type without a sentence would be shown by its name.
                 assert!(!sentence.starts_with("tool.") && !sentence.starts_with("run."), "{path:?}: {line}");
                 assert!(!sentence.contains("null") && !sentence.contains("a call"), "{path:?}: {line}");
             }

@@ -1,5 +1,5 @@
-//! The first bytes that a server sends on a connection. They tell TLS from plain HTTP; the HTTP client reports only that
-//! it could not read them.
+//! Records the first bytes that a server sends on a connection. They distinguish TLS from plain HTTP; the HTTP client
+//! reports only that it could not read them.
 
 use std::future::Future;
 use std::io;
@@ -14,10 +14,10 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tower_service::Service;
 
-/// The header of a TLS record, and the beginning of an HTTP response.
+/// The length of a TLS record header, and enough of an HTTP response.
 const FIRST_BYTES_MAX: usize = 5;
 
-/// What a server speaks.
+/// The protocol that a server speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Protocol {
     PlainHttp,
@@ -29,12 +29,12 @@ pub(super) enum Protocol {
 pub(super) struct FirstBytes(Arc<Mutex<Vec<u8>>>);
 
 impl FirstBytes {
-    /// None where there are too few bytes, or they are of something else.
+    /// None if there are too few bytes, or they belong to another protocol.
     pub(super) fn protocol(&self) -> Option<Protocol> {
         let bytes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match bytes.as_slice() {
             b"HTTP/" => Some(Protocol::PlainHttp),
-            // An alert or a handshake record of any version from SSL 3.0 on.
+            // An alert or a handshake record of any version since SSL 3.0.
             [0x15 | 0x16, 0x03, 0x00..=0x04, ..] => Some(Protocol::Tls),
             _ => None,
         }
@@ -44,7 +44,7 @@ impl FirstBytes {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
-    /// How many bytes are recorded now.
+    /// Returns how many bytes are recorded now.
     fn add(&self, bytes: &[u8]) -> usize {
         let mut recorded = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         recorded.extend_from_slice(bytes);
@@ -52,7 +52,7 @@ impl FirstBytes {
     }
 }
 
-/// Opens connections whose first bytes are recorded.
+/// Opens connections and records their first bytes.
 #[derive(Clone)]
 pub(super) struct RecordingConnector {
     http: HttpConnector,
@@ -88,7 +88,7 @@ impl Service<Uri> for RecordingConnector {
 pub(super) struct RecordedStream {
     stream: TokioIo<TcpStream>,
     first_bytes: FirstBytes,
-    /// How many bytes are not recorded yet.
+    /// How many bytes still have to be recorded.
     missing: usize,
 }
 

@@ -1,4 +1,4 @@
-//! Events and what is said on the way as one text that grows: the pieces of an answer are joined to one line.
+//! Joins events and deltas to one growing text: the deltas of an answer form one line.
 
 use serde_json::Value;
 
@@ -6,21 +6,21 @@ use super::event_formatter::{EventFormatter, MARGIN};
 use super::terminal_text::escaped;
 use super::wire::Event;
 
-/// Hears every frame of a stream, also over several connections.
+/// Takes every frame of a stream, even across several connections.
 #[derive(Debug)]
 pub(super) struct LiveText {
     formatter: EventFormatter,
     answer: Option<PartialAnswer>,
 }
 
-/// An answer on its way.
+/// An answer that is still streaming.
 #[derive(Debug)]
 struct PartialAnswer {
     message: String,
     attempt: u64,
-    /// Characters that were told.
+    /// How many characters of it were printed.
     printed: u64,
-    /// The line has no end yet.
+    /// The line is not terminated yet.
     line_is_open: bool,
 }
 
@@ -29,12 +29,12 @@ impl LiveText {
         Self { formatter: EventFormatter::starting_at(start), answer: None }
     }
 
-    /// What is added to the text.
+    /// Returns the text to append.
     pub(super) fn process(&mut self, event: &Event) -> String {
         let payload = &event.payload;
         match event.kind.as_str() {
             "text.delta" => self.process_text_delta(payload),
-            // They come whole with the event that asks for the call; what a model thinks is its own affair.
+            // Arguments come complete with the event that requests the call; reasoning is not shown.
             "reasoning.delta" | "tool.arguments_delta" => String::new(),
             "step.reset" => {
                 let end = self.finish_line();
@@ -52,7 +52,7 @@ impl LiveText {
         }
     }
 
-    /// What has to come before anything else can be said.
+    /// What to print before any other output: ends an unfinished line.
     pub(super) fn finish_line(&mut self) -> &'static str {
         match &mut self.answer {
             Some(answer) if answer.line_is_open => {
@@ -78,7 +78,7 @@ impl LiveText {
         }
         let time = self.formatter.time();
         let Some(answer) = &mut self.answer else { return added };
-        // After a reconnect the text so far comes again.
+        // After a reconnect the server repeats the text so far.
         let known = usize::try_from(answer.printed.saturating_sub(offset)).unwrap_or(usize::MAX);
         let words: String = text.chars().skip(known).collect();
         if words.is_empty() {
@@ -100,7 +100,7 @@ impl LiveText {
             && answer.line_is_open
             && message["id"] == answer.message.as_str()
         {
-            // Only what has not been told yet.
+            // Print only the part that was not printed yet.
             let printed = usize::try_from(answer.printed).unwrap_or(usize::MAX);
             let rest: String = content.chars().skip(printed).collect();
             self.answer = None;

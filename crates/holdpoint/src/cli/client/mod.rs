@@ -1,7 +1,7 @@
-//! Commands that ask a running server: `runs`, `approvals` and `replay`.
+//! Commands that talk to a running server: `runs`, `approvals` and `replay`.
 //!
-//! What a model, a tool or a person has said reaches a terminal only through `escaped`: nobody's words move the cursor, and
-//! nobody's words look like ours. With `--json` the server's own JSON goes out as it came in.
+//! Text from a model, a tool or a person reaches a terminal only through `escaped`, so that it can neither move the
+//! cursor nor imitate the program's own output. With `--json` the server's JSON is printed as received.
 
 mod address;
 mod api_error;

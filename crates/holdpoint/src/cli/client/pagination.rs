@@ -1,4 +1,4 @@
-//! Lists of a server, page after page, until there are as many as somebody wants.
+//! Reads lists from a server page by page until the limit is reached.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -7,13 +7,13 @@ use super::connection::{Connection, percent_encoded};
 use super::wire::read;
 use crate::cli::problem::Problem;
 
-/// As many as a page can have.
+/// The server's largest page.
 const PAGE_MAX: usize = 1_000;
 
-/// What was found, each as the server wrote it.
+/// The items, each as the server wrote it.
 pub(super) struct PagedItems {
     pub(super) items: Vec<Box<RawValue>>,
-    /// There are more.
+    /// Some if there are more items.
     pub(super) next_cursor: Option<String>,
 }
 
@@ -26,7 +26,7 @@ struct ListPage {
 }
 
 impl PagedItems {
-    /// `path` without a query; what is asked for with nothing is left out.
+    /// `path` has no query. Filters without a value are omitted.
     pub(super) async fn read(
         connection: &Connection,
         path: &str,
@@ -53,7 +53,7 @@ impl PagedItems {
         }
     }
 
-    /// In the form of one page.
+    /// In the same form as one page.
     pub(super) fn as_json(&self, name: &str) -> String {
         let items: Vec<&str> = self.items.iter().map(|item| item.get()).collect();
         let next = serde_json::Value::from(self.next_cursor.clone());

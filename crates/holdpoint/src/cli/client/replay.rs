@@ -1,4 +1,4 @@
-//! `holdpoint replay RUN`: the log of a run as a story.
+//! `holdpoint replay RUN`: prints the log of a run for people to read.
 
 use std::path::Path;
 
@@ -20,7 +20,7 @@ use crate::cli::problem::{Exit, Problem};
 use crate::cli::{CommandResult, CommandStatus, GlobalArgs};
 
 const IN_POSTGRES: &str = "Leave --store out, and name a server on this database with --url.";
-/// As many as a page can have.
+/// The server's largest page.
 const PAGE_MAX: usize = 1_000;
 
 /// Tell the log of a run as a story
@@ -72,7 +72,7 @@ impl Replay {
                     return Ok(());
                 }
             }
-            // A server that sends the same page again would send it for ever.
+            // Stop if the server sends the same page again, to avoid an endless loop.
             match page.next_after {
                 Some(next) if next > after => after = next,
                 Some(_) | None => return Ok(()),
@@ -117,12 +117,12 @@ struct EventPage {
 }
 
 struct EventPrinter {
-    /// None where the events themselves are wanted.
+    /// None with `--json`: the events are printed as they are.
     formatter: Option<EventFormatter>,
 }
 
 impl EventPrinter {
-    /// False where nobody listens any more.
+    /// False if the reader of standard output is gone.
     fn print(&mut self, raw: &str, read: impl FnOnce() -> Result<Event, Problem>) -> Result<bool, Problem> {
         match &mut self.formatter {
             None => print_raw(raw),

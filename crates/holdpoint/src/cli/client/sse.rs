@@ -1,4 +1,4 @@
-//! Server-sent events as they arrive: the data of one after the other, and how a stream ends.
+//! Parses server-sent events: returns the data of one frame after the other, and how the stream ends.
 
 use std::time::Duration;
 
@@ -6,25 +6,25 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use tokio::time::timeout;
 
-/// A server gives a sign of life every fifteen seconds.
+/// The server sends a keep-alive every fifteen seconds.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
-/// Longer than any event.
+/// Larger than any event.
 const FRAME_BYTES_MAX: usize = 64 * 1024 * 1024;
 
-/// One stream, until it breaks off.
+/// One stream, until it ends.
 pub(super) struct SseStream {
     body: Incoming,
     parser: SseParser,
 }
 
-/// Why nothing more comes.
+/// Why the stream ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StreamEnd {
     /// The server closed it.
     Closed,
     /// The connection broke, or was silent for too long.
     Broken,
-    /// What comes is no stream of events.
+    /// The response is not a stream of events.
     Unreadable,
 }
 
@@ -33,7 +33,7 @@ impl SseStream {
         Self { body, parser: SseParser::default() }
     }
 
-    /// The data of the next frame. A frame that is not whole when the stream ends is none.
+    /// The data of the next frame. A frame that is incomplete when the stream ends is dropped.
     pub(super) async fn next(&mut self) -> Result<String, StreamEnd> {
         loop {
             if let Some(data) = self.parser.next()? {
@@ -50,11 +50,11 @@ impl SseStream {
     }
 }
 
-/// Bytes that become frames.
+/// Splits received bytes into frames.
 #[derive(Debug, Default)]
 struct SseParser {
     bytes: Vec<u8>,
-    /// Before it there is no end of a line.
+    /// There is no line break before this index.
     scanned: usize,
     data: Option<String>,
 }
@@ -102,7 +102,7 @@ impl SseParser {
 mod tests {
     use super::*;
 
-    /// What is heard when the bytes arrive in pieces of this many.
+    /// Parses the bytes in pieces of this size.
     fn parse_all(bytes: &[u8], piece: usize) -> Result<Vec<String>, StreamEnd> {
         let mut parser = SseParser::default();
         let mut frames = Vec::new();

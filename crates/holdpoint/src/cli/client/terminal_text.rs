@@ -1,16 +1,16 @@
-//! Texts of models, tools and people as a terminal may show them: nothing moves the cursor, nothing is invisible.
+//! Makes text from models, tools and people safe for a terminal: it cannot move the cursor, and nothing is invisible.
 
 use std::collections::BTreeSet;
 
 use machine::visible::{self, Warning};
 use serde_json::Value;
 
-/// One line. What cannot be seen, and what would hide or reorder other characters, is written as its number, as in JSON.
+/// One line. Characters that are invisible, or that hide or reorder others, are written as escapes, as in JSON.
 pub(in crate::cli) fn escaped(text: &str) -> String {
     visible::escaped(text)
 }
 
-/// One line for each reason why what is shown may not be what it looks like.
+/// One warning line for each reason why the shown text may not be what it looks like.
 pub(super) fn warning_lines(shown: &[Value], margin: &str) -> String {
     let found: BTreeSet<Warning> = shown.iter().flat_map(visible::json_warnings).collect();
     let line = |warning: Warning| {
@@ -24,13 +24,13 @@ pub(super) fn warning_lines(shown: &[Value], margin: &str) -> String {
     found.into_iter().map(line).collect()
 }
 
-/// The same over several lines, each after the first behind a margin that no text can write.
+/// Several lines, each after the first with a margin that the text cannot imitate.
 pub(super) fn lines(text: &str, margin: &str) -> String {
     let lines: Vec<String> = text.lines().map(escaped).collect();
     lines.join(&format!("\n{margin}"))
 }
 
-/// JSON in one line. What is written as a number here is the same JSON.
+/// JSON in one line. The escapes keep it the same JSON.
 pub(super) fn compact(value: &Value) -> String {
     escaped(&value.to_string())
 }
@@ -41,7 +41,7 @@ pub(super) fn pretty(value: &Value, margin: &str) -> String {
     lines(&text, margin)
 }
 
-/// No more than so many characters, and how many there were.
+/// Truncates to `chars_max` characters and says how many there were.
 pub(super) fn cut(text: &str, chars_max: usize) -> String {
     let Some((end, _)) = text.char_indices().nth(chars_max) else { return text.to_owned() };
     let count = text.chars().count();

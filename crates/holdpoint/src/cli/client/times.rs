@@ -1,8 +1,8 @@
-//! When something was: since the beginning of a run, and how long ago.
+//! Formats times: since the start of a run, and how long ago.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// In milliseconds since 1970. None for what is no time.
+/// Milliseconds since 1970. None if the text is not a time.
 pub(super) fn parse_ms(text: &str) -> Option<i64> {
     text.parse::<jiff::Timestamp>().ok().map(jiff::Timestamp::as_millisecond)
 }
@@ -12,7 +12,7 @@ pub(super) fn now() -> i64 {
     i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX)
 }
 
-/// As `+0:00:01.420`: hours, minutes, seconds.
+/// Formatted as `+0:00:01.420`: hours, minutes, seconds.
 pub(super) fn elapsed(start: i64, at: i64) -> String {
     let ms = at.saturating_sub(start).max(0);
     let (seconds, ms) = (ms / 1_000, ms % 1_000);
@@ -20,7 +20,7 @@ pub(super) fn elapsed(start: i64, at: i64) -> String {
     format!("+{}:{:02}:{seconds:02}.{ms:03}", minutes / 60, minutes % 60)
 }
 
-/// As a person counts: `42s`, `3m`, `5h`, `12d`.
+/// A rounded duration for people: `42s`, `3m`, `5h`, `12d`.
 pub(super) fn short_duration(ms: i64) -> String {
     let seconds = ms.max(0) / 1_000;
     match seconds {
@@ -31,7 +31,7 @@ pub(super) fn short_duration(ms: i64) -> String {
     }
 }
 
-/// How long ago this was; the text itself where it is no time.
+/// How long ago this was, or the text itself if it is not a time.
 pub(super) fn age(text: &str, now: i64) -> String {
     parse_ms(text)
         .map_or_else(|| super::terminal_text::escaped(text), |at| short_duration(now.saturating_sub(at)))

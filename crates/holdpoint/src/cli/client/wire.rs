@@ -1,4 +1,4 @@
-//! What a server sends, as far as these commands read it. Whatever else stands there is left alone.
+//! The parts of a server's responses that these commands read. All other fields are ignored.
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::connection::Connection;
 use crate::cli::problem::Problem;
 
-/// Reads what this server has said.
+/// Parses a response of this server.
 pub(super) fn read<T: DeserializeOwned>(connection: &Connection, text: &str) -> Result<T, Problem> {
     serde_json::from_str(text).map_err(|_| connection.not_holdpoint(text))
 }
@@ -74,7 +74,7 @@ pub(super) struct Calls {
     pub(super) calls: Vec<Call>,
 }
 
-/// A call of a run, of which only the arguments are of interest here.
+/// A call of a run; these commands need only its arguments.
 #[derive(Debug, Deserialize)]
 pub(super) struct Call {
     pub(super) call_id: String,
@@ -126,13 +126,13 @@ pub(super) struct Approval {
     pub(super) reason: Option<String>,
     #[serde(default)]
     pub(super) note: Option<String>,
-    /// What the tool is sent with every attempt of the call.
+    /// The idempotency key that the tool receives with every attempt of the call.
     #[serde(default)]
     pub(super) idempotency_key: Option<String>,
 }
 
 impl Approval {
-    /// What a model or a tool wrote and an approver reads.
+    /// The texts that a model or a tool wrote and an approver reads.
     pub(super) fn shown_texts(&self) -> Vec<Value> {
         let question = self.question.clone().map(Value::from);
         [self.arguments.clone()].into_iter().chain(question).collect()
@@ -144,14 +144,14 @@ pub(super) struct PathStep {
     pub(super) agent: String,
 }
 
-/// A stored event, or without `seq` what was said on the way.
+/// A stored event, or a live item, which has no `seq`.
 #[derive(Debug, Deserialize)]
 pub(super) struct Event {
     #[serde(default)]
     pub(super) seq: Option<u64>,
     #[serde(rename = "type")]
     pub(super) kind: String,
-    /// None where the event cannot be decoded.
+    /// None if the event could not be decoded.
     #[serde(default)]
     pub(super) ts: Option<String>,
     #[serde(default)]
@@ -159,7 +159,7 @@ pub(super) struct Event {
 }
 
 impl Event {
-    /// How the run ended, if this is its end.
+    /// How the run ended, if this is its last event.
     pub(super) fn final_status(&self) -> Option<&str> {
         match self.kind.as_str() {
             "run.completed" | "run.failed" | "run.interrupted" => self.kind.strip_prefix("run."),

@@ -1,4 +1,4 @@
-//! `[agents.NAME]`: who answers, with which tools, under which rules, and until when.
+//! `[agents.NAME]`: an agent's model, tools, rules, policy and stop conditions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,23 +16,22 @@ use super::table::{Entry, Table};
 use super::tools::ConfiguredTool;
 use super::{policy, rules, schema, stop, tenancy, trim};
 
-/// What an agent may name. None stands for something that was written down wrongly.
+/// Everything that an agent may refer to. None marks an invalid entry.
 pub(super) struct Catalog {
     pub(super) models: BTreeMap<String, Option<ConfiguredModel>>,
     pub(super) tools: BTreeMap<String, Option<ConfiguredTool>>,
     pub(super) servers: BTreeSet<String>,
 }
 
-/// Of all that the file describes, rightly or wrongly: a tool may delegate to them.
+/// The names of all agents in the file, valid or not: a tool may delegate to any of them.
 pub(super) fn names(entry: Option<&Entry<'_>>) -> BTreeSet<String> {
     let table = entry.filter(|entry| entry.is_table()).and_then(|entry| entry.table("tables [agents.NAME]"));
     table.map(|table| table.keys().map(str::to_owned).collect()).unwrap_or_default()
 }
 
-/// An agent of the file.
 pub(super) struct ConfiguredAgent<'f> {
     pub(super) agent: Agent,
-    /// The names of the models that are asked after its first.
+    /// The names of the fallback models, in order.
     pub(super) fallback_models: Vec<String>,
     /// None: every tenant may use it.
     pub(super) tenants: Option<BTreeSet<Tenant>>,
@@ -99,14 +98,14 @@ fn read_agent<'f>(name: &str, mut table: Table<'f>, catalog: &Catalog) -> Option
         rules,
         stop,
         limits,
-        // Written down wrongly is not the same as not written down.
+        // An invalid schema must not turn into "no schema".
         output_schema: match output_schema {
             Some(schema) => Some(Arc::new(schema?)),
             None => None,
         },
         trim: trim?,
     };
-    // Written down wrongly is not the same as every tenant.
+    // An invalid list must not turn into "every tenant".
     let tenants = match tenants {
         Some(tenants) => Some(tenants?),
         None => None,
@@ -114,10 +113,10 @@ fn read_agent<'f>(name: &str, mut table: Table<'f>, catalog: &Catalog) -> Option
     Some(ConfiguredAgent { agent, fallback_models, tenants, location })
 }
 
-/// More of them would keep a run trying for longer than anybody waits.
+/// With more models, a run would keep trying for longer than any caller waits.
 const MODELS_MAX: usize = 8;
 
-/// `model`, or `models` in the order in which they are asked.
+/// `model`, or `models` in the order in which they are tried.
 fn read_models(table: &mut Table<'_>, catalog: &Catalog) -> Option<Vec<NamedModel>> {
     let list = match (table.take("model"), table.take("models")) {
         (None, None) => {
@@ -163,11 +162,10 @@ fn named_model(entry: &Entry<'_>, catalog: &Catalog) -> Option<NamedModel> {
     }
 }
 
-/// The tools of one agent.
 #[derive(Default)]
 pub(super) struct Tools {
     usable: Vec<Arc<dyn Tool>>,
-    /// As they are written, those included that cannot be used.
+    /// As written in the file, including those that cannot be used.
     names: Vec<String>,
 }
 
@@ -197,7 +195,7 @@ impl Tools {
         tools
     }
 
-    /// Whether a rule may speak of this tool.
+    /// Whether a rule may name this tool.
     pub(super) fn include(&self, tool: &str) -> bool {
         self.names.iter().any(|name| match name.strip_suffix('*') {
             Some(server) if server.ends_with('.') => tool.starts_with(server),
@@ -205,7 +203,7 @@ impl Tools {
         })
     }
 
-    /// None where the file does not say what the tool takes.
+    /// None if the file has no usable definition of the tool.
     pub(super) fn definition(&self, tool: &str) -> Option<&ToolDefinition> {
         let definitions = self.usable.iter().map(|tool| tool.definition().as_ref());
         definitions.into_iter().find(|definition| definition.name.as_str() == tool)

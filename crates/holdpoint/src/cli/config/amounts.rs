@@ -25,7 +25,7 @@ impl Entry<'_> {
         }
     }
 
-    /// Where nothing would ever happen within no time.
+    /// For settings where a duration of zero would make no sense.
     pub(super) fn nonzero_duration(&self) -> Option<Duration> {
         let duration = self.duration()?;
         if duration.is_zero() {
@@ -63,7 +63,7 @@ impl Entry<'_> {
         if has_host && !text.contains(char::is_whitespace) {
             return Some(text);
         }
-        // An address can contain a password, and what is refused is shown to others.
+        // An address can contain a password, and other people may read the message.
         let shown =
             if text.contains(['@', '?']) { "what stands here".to_owned() } else { format!("{text:?}") };
         self.location.refuse(format!("{shown} is no such address; write {URL}"))
@@ -73,7 +73,7 @@ impl Entry<'_> {
 pub(super) const KEY_IN_CLEAR: &str = "the key is sent over plain HTTP to another machine, so every machine on the way can read it; \
     use an https:// address";
 
-/// Whether whoever can read the traffic to this address reads what is sent along: it is unencrypted, and another machine's.
+/// Whether requests to this address can be read on the network: it uses plain HTTP and is on another machine.
 pub(super) fn is_sent_in_clear(url: &str) -> bool {
     let Some(rest) = url.strip_prefix("http://") else { return false };
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
@@ -106,7 +106,7 @@ fn amount(text: &str, unit_size: impl Fn(&str) -> Option<u64>) -> Option<u64> {
     count.parse::<u64>().ok()?.checked_mul(unit_size(unit)?)
 }
 
-/// A name that can stand in an address, in a list of tools and in a log without being quoted.
+/// Whether the name can be used in an address, a list of tools and a log without quotes.
 pub(super) fn is_name(text: &str) -> bool {
     (1..=NAME_BYTES_MAX).contains(&text.len())
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))

@@ -1,4 +1,4 @@
-//! `[auth]`: who may call, as whom, and what they may do.
+//! `[auth]`: the API keys, and the principal, tenant and roles of each.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use machine::id::{AgentName, Principal};
 use super::table::{Entry, Table};
 use super::tenancy;
 
-/// Present, it has at least one key.
+/// Has at least one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::cli) struct Auth {
     pub(in crate::cli) keys: Vec<Key>,
@@ -18,7 +18,7 @@ pub(in crate::cli) struct Auth {
 pub(in crate::cli) struct Key {
     /// The principal in the audit trail.
     pub(in crate::cli) name: Principal,
-    /// Of the bearer token, which is stored nowhere.
+    /// SHA-256 of the bearer token. The token itself is stored nowhere.
     pub(in crate::cli) sha256: [u8; 32],
     pub(in crate::cli) tenant: Tenant,
     pub(in crate::cli) roles: Vec<Role>,
@@ -52,18 +52,19 @@ impl Role {
     }
 }
 
-/// Whom the audit trail names where nobody had a key: a key of this name could not be told from them.
+/// The principals that the audit trail uses for callers without a key. A key with such a name would be
+/// indistinguishable.
 const RESERVED: [&str; 2] = ["anonymous", "system"];
-/// And where a tool reported with its callback.
+/// The prefix that the audit trail uses when a tool reports through its callback.
 const RESERVED_PREFIX: &str = "tool:";
 
 impl Auth {
-    /// Its keys are for more than one tenant.
+    /// Whether its keys belong to more than one tenant.
     pub(in crate::cli) fn has_several_tenants(&self) -> bool {
         self.keys.iter().map(|key| &key.tenant).collect::<BTreeSet<_>>().len() > 1
     }
 
-    /// `agents` are the names in the file, `tenants` those that an agent is for, where it is not for all.
+    /// `agents` are the names in the file. `tenants` has the tenants of each agent that is not open to all.
     pub(super) fn read(
         entry: &Entry<'_>,
         agents: &BTreeSet<String>,
@@ -74,7 +75,7 @@ impl Auth {
         let items = table.take("keys").map(|entry| entry.items("[[auth.keys]] tables"));
         table.finish();
         let items = match items {
-            // Something else stands there, which was said.
+            // `keys` has another type, which has already been reported.
             Some(None) => return None,
             Some(Some(items)) => items,
             None => Vec::new(),
@@ -143,7 +144,7 @@ fn read_key(
     let agents =
         table.take("agents").map(|entry| tenancy::key_agents(&entry, tenant.as_ref(), agents, tenants));
     table.finish();
-    // Written down wrongly is not the same as every agent.
+    // An invalid list must not turn into "every agent".
     let agents = match agents {
         Some(agents) => Some(agents?),
         None => None,
@@ -160,7 +161,7 @@ fn digest(entry: &Entry<'_>) -> Option<[u8; 32]> {
     let digits = text.as_bytes();
     let fits = digits.len() == 64 && digits.iter().all(u8::is_ascii_hexdigit);
     if !fits {
-        // The text may be the token itself, so it is not repeated.
+        // The text may be the token itself, so the fault does not repeat it.
         return entry.location.refuse(format!("this is no such digest; write {DIGEST}"));
     }
     for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {

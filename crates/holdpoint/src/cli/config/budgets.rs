@@ -1,4 +1,4 @@
-//! Whether something bounds the tokens that a tree of agents may use.
+//! Checks whether the token use of a tree of agents is bounded.
 
 use std::collections::BTreeSet;
 
@@ -8,8 +8,8 @@ use machine::id::AgentName;
 
 use super::agents::ConfiguredAgent;
 
-/// Warns of each agent that delegates without a bound on tokens: its own `token_budget` covers all that it delegates,
-/// otherwise the tool needs `max_tokens` or the other agent a `token_budget`.
+/// Warns about each agent that delegates without a bound on tokens. Its own `token_budget` covers everything that it
+/// delegates. Otherwise the tool needs `max_tokens`, or the other agent needs a `token_budget`.
 pub(super) fn check(agents: &[ConfiguredAgent<'_>]) {
     let bounded: BTreeSet<&AgentName> =
         agents.iter().filter(|named| has_budget(named)).map(|named| &named.agent.name).collect();

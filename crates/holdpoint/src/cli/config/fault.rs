@@ -1,31 +1,30 @@
-//! What is wrong with a configuration: where, under which key, and what to do.
+//! A fault in a configuration: its line, its key, and what to do about it.
 
 use std::fmt;
 
 use serde_json::{Value, json};
 
-/// One mistake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::cli) struct Fault {
-    /// From 1.
+    /// The line number, starting at 1.
     pub(in crate::cli) line: usize,
-    /// Dotted, `agents.clerk.rules[0].then`.
+    /// The dotted key, such as `agents.clerk.rules[0].then`.
     pub(in crate::cli) key: String,
-    /// And what to do about it, in one line.
+    /// What is wrong and what to do about it, in one line.
     pub(in crate::cli) what: String,
 }
 
-/// A file that cannot be used, with everything that is wrong with it.
+/// An unusable file, with all of its faults.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::cli) struct ConfigFaults {
-    /// As it was named.
+    /// The path as the user named it.
     pub(in crate::cli) file: String,
-    /// In the order of their lines.
+    /// Sorted by line.
     pub(in crate::cli) faults: Vec<Fault>,
 }
 
 impl ConfigFaults {
-    /// One for each fault, as `FILE:LINE: KEY: what and what to do`.
+    /// One line for each fault, as `FILE:LINE: KEY: what and what to do`.
     pub(in crate::cli) fn lines(&self) -> impl Iterator<Item = String> {
         self.faults.iter().map(|Fault { line, key, what }| format!("{}:{line}: {key}: {what}", self.file))
     }

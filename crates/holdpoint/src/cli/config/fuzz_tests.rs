@@ -1,4 +1,5 @@
-//! Arbitrary texts as a configuration: taken, or refused with a line, a key and what to do; never a panic.
+//! Reads arbitrary texts as a configuration. Each is accepted, or refused with a line, a key and a next step; none
+//! panics.
 
 #[path = "../../../../machine/tests/fuzz/chance.rs"]
 #[allow(dead_code, clippy::unwrap_used, reason = "files need little of what runs need")]
@@ -100,7 +101,7 @@ const PIECES: [&str; 30] = [
 #[test]
 fn arbitrary_files_are_taken_or_refused() {
     let number = |name: &str| env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
-    // `FUZZ_SEED=n` replays one file, `FUZZ_RUNS=n` tries that many.
+    // `FUZZ_SEED=n` replays one file, `FUZZ_RUNS=n` tries n files.
     let seeds = match number("FUZZ_SEED") {
         Some(seed) => seed..seed + 1,
         None => 0..number("FUZZ_RUNS").unwrap_or(CASE_COUNT),
@@ -131,7 +132,7 @@ fn arbitrary_files_are_taken_or_refused() {
     }
     assert_eq!(names(&folder), before, "reading a configuration makes nothing");
     std::fs::remove_dir_all(&folder).expect("the folder goes");
-    // Of a few nothing can be asked.
+    // A short run is too small for these counts.
     if seeds.end - seeds.start >= CASE_COUNT {
         assert!(taken > 500 && refused > 500, "{taken} taken, {refused} refused");
     }

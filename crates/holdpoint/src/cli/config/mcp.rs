@@ -1,12 +1,11 @@
-//! `[mcp.NAME]`: servers whose tools appear as `NAME.TOOL`. They are not built yet; what stands there is judged
-//! all the same.
+//! `[mcp.NAME]`: servers whose tools appear as `NAME.TOOL`. They are not implemented yet, but the tables are validated.
 
 use std::collections::BTreeSet;
 
 use super::table::{Entry, Table};
 use super::tools::{ApprovalSettings, EFFECTS};
 
-/// The names of the servers.
+/// Returns the names of the servers.
 pub(super) fn read(entry: Option<Entry<'_>>) -> BTreeSet<String> {
     let Some(table) = entry.and_then(|entry| entry.table("tables [mcp.NAME]")) else {
         return BTreeSet::new();

@@ -1,7 +1,7 @@
-//! `holdpoint.toml`: read as a whole, judged as a whole, and turned into what the engine is made of.
+//! `holdpoint.toml`: reads and validates the whole file, and turns it into what the engine needs.
 //!
-//! Every mistake is told at once, each with its line and its key, and a file with a mistake gives nothing. What stands
-//! in the file is never a type of the engine: each table has a file here that turns it into one.
+//! All mistakes are reported at once, each with its line and key, and a file with a mistake yields no configuration.
+//! The file never contains types of the engine: each table has a module here that converts it.
 
 mod agents;
 mod amounts;
@@ -53,33 +53,33 @@ use super::store::StoreUrl;
 use source::{FileError, Source};
 use table::Table;
 
-/// Everything that a file says, with what it does not say filled in.
+/// Everything that a file says, with defaults for the rest.
 pub(super) struct Configuration {
     pub(super) server: Server,
     pub(super) store: StoreUrl,
-    /// None: open, and on this machine alone.
+    /// None: no authentication, and reachable from this machine only.
     pub(super) auth: Option<Auth>,
     /// In the order of the file.
     pub(super) agents: Vec<Agent>,
-    /// The models that are asked when the first one of an agent has failed, by the name of the agent.
+    /// The models to try when an agent's first model has failed, by agent name.
     pub(super) fallback_models: BTreeMap<AgentName, Vec<String>>,
-    /// The tenants that may use each agent that is not for all of them.
+    /// The tenants of each agent that is not open to all tenants.
     pub(super) tenants: BTreeMap<AgentName, BTreeSet<Tenant>>,
-    /// Who provides each model.
+    /// The provider of each model.
     pub(super) providers: BTreeMap<String, Provider>,
     pub(super) tool_kinds: BTreeMap<ToolName, ToolKind>,
     /// The folders that tools write to.
     pub(super) written_folders: Vec<PathBuf>,
-    /// Keys that the environment does not hold. Whoever serves needs them; whoever checks need not.
+    /// Environment variables that the file names and that are not set. `serve` needs them; `check` does not.
     pub(super) unset: Option<ConfigFaults>,
-    /// What is likely not meant as it is written, and is used all the same.
+    /// Settings that are valid but probably not intended.
     pub(super) warnings: Option<ConfigFaults>,
-    /// What one tenant may have in the store.
+    /// The limits of one tenant in the store.
     pub(super) quotas: Quotas,
 }
 
 impl Configuration {
-    /// The keys of `[auth]` are for more than one tenant.
+    /// Whether the keys of `[auth]` belong to more than one tenant.
     pub(super) fn has_several_tenants(&self) -> bool {
         self.auth.as_ref().is_some_and(Auth::has_several_tenants)
     }
@@ -101,7 +101,7 @@ fn read(source: &Source) -> Result<Configuration, ConfigFaults> {
     for mistake in &mistakes {
         source.syntax_fault(mistake.span().map_or(0, |span| span.start), mistake.message());
     }
-    // What is left of a text that is no TOML says little about what was meant.
+    // With syntax errors, further faults would be misleading.
     source.fail_on_faults()?;
     let mut table = Table::root(source, whole.get_ref());
     let (server, store, auth) = (table.take("server"), table.take("store"), table.take("auth"));

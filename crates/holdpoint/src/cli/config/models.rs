@@ -1,4 +1,4 @@
-//! `[models.NAME]`: what answers, under the name by which agents know it.
+//! `[models.NAME]`: the models, under the names by which agents refer to them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -49,7 +49,7 @@ pub(super) struct ConfiguredModel {
     pub(super) model: Arc<dyn Model>,
 }
 
-/// A model that was written down wrongly is none, so that whoever names it is not blamed for it.
+/// An invalid model is None, so that an agent that names it is not reported as well.
 pub(super) fn read(entry: Option<Entry<'_>>) -> BTreeMap<String, Option<ConfiguredModel>> {
     let Some(table) = entry.and_then(|entry| entry.table("tables [models.NAME]")) else {
         return BTreeMap::new();
@@ -80,7 +80,7 @@ fn read_model(mut table: Table<'_>) -> Option<ConfiguredModel> {
     Some(ConfiguredModel { provider, model: Arc::new(read_remote(table, remote)?) })
 }
 
-/// The path is the script's own; its mistakes are told with their place in it.
+/// A fault in the script is reported with the script's path and the position in it.
 fn read_script(entry: &Entry<'_>) -> Option<Script> {
     let path = entry.nonempty("the path of a script")?;
     let text = entry.location.read_text(path)?;
@@ -90,7 +90,7 @@ fn read_script(entry: &Entry<'_>) -> Option<Script> {
     }
 }
 
-/// What every model behind an address has.
+/// The settings that all remote models share.
 fn read_remote(mut table: Table<'_>, provider: providers::Provider) -> Option<RemoteModel> {
     let location = table.location.clone();
     let model = table
@@ -136,9 +136,9 @@ fn read_remote(mut table: Table<'_>, provider: providers::Provider) -> Option<Re
         Err(why @ BadSettings::BadAddress) => {
             base_url.map_or_else(|| location.missing("model"), |entry| entry.location).refuse(why.to_string())
         }
-        // Without an address it was told already.
+        // A missing address has already been reported.
         Err(BadSettings::NoBaseUrl) => None,
-        // The file is right, and another machine may trust somebody.
+        // The file is correct: another machine may have CA certificates.
         Err(why @ BadSettings::NoTrustedRoots) => {
             location.unset(why.to_string());
             None
@@ -146,8 +146,7 @@ fn read_remote(mut table: Table<'_>, provider: providers::Provider) -> Option<Re
     }
 }
 
-/// Read at each start and each reload. A key that is not there keeps a server from starting; whoever only checks the
-/// file need not have it.
+/// Read at each start and each reload. A server does not start without the key, but `holdpoint check` accepts the file.
 fn read_key(entry: &Entry<'_>) -> Option<ApiKey> {
     let variable = entry.variable_name()?;
     let key = std::env::var(variable).ok();
@@ -162,7 +161,7 @@ fn read_key(entry: &Entry<'_>) -> Option<ApiKey> {
 }
 
 fn read_params(entry: &Entry<'_>) -> Option<Map<String, Value>> {
-    // The table is asked for first, so that a text is told what to be.
+    // Require a table first, so that the fault for a string says what to write.
     entry.table("a table of what the provider takes, such as { temperature = 0.2 }")?;
     match entry.json()? {
         Value::Object(params) => Some(params),

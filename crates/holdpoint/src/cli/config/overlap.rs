@@ -1,21 +1,21 @@
-//! Whether a folder that a tool writes to has files in it that no tool may change.
+//! Checks whether a folder that a tool writes to contains files that no tool may change.
 
 use std::path::{Component, Path, PathBuf};
 
-/// The first of `protected` that is in the folder, or is the folder. What lies beside a file, such as the log and the lock of a
-/// store, is in the same folder as the file.
+/// The first of `protected` that is in the folder, or is the folder. Companions of a file, such as the log and the lock
+/// of a store, are in the same folder as the file.
 pub(in crate::cli) fn first_inside<'k>(folder: &Path, protected: &'k [PathBuf]) -> Option<&'k PathBuf> {
     let folder = resolved(folder);
     protected.iter().find(|file| {
-        // A link can be replaced where it is, and followed to where it leads.
+        // A symbolic link can be replaced in its own folder, and its target can be changed in the target's folder.
         let named_in = file.parent().map(resolved);
         named_in.is_some_and(|parent| parent.starts_with(&folder)) || resolved(file).starts_with(&folder)
     })
 }
 
-/// The absolute path without links and dots. What does not exist yet is taken as it is named.
+/// The absolute path without symbolic links and dots. A path that does not exist yet is used as written.
 fn resolved(path: &Path) -> PathBuf {
-    // The folder of a file that is named without one is this folder.
+    // The parent of a bare file name is empty and means the current folder.
     let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let mut whole = PathBuf::new();
@@ -59,7 +59,7 @@ mod tests {
         for folder in ["other", "a/b/c", "a/written", "none", "a/b-2"] {
             assert_eq!(first_inside(&at(folder), &protected), None, "{folder}");
         }
-        // A file that is named by a link is kept in both places, and so is one that does not exist yet.
+        // A file named by a symbolic link is protected in both places, even if it does not exist yet.
         let named = [at("other/link.db")];
         assert!(first_inside(&at("other"), &named).is_some() && first_inside(&at("a"), &named).is_some());
         assert!(first_inside(&at("new"), &[at("new/holdpoint.db")]).is_some());

@@ -1,4 +1,4 @@
-//! Regular expressions in the file: compiled here, so that a bad one is found before anything starts.
+//! Regular expressions in the file, compiled here so that an invalid one is reported before anything starts.
 
 use regex::Regex;
 
@@ -9,7 +9,7 @@ pub(super) fn read(entry: &Entry<'_>) -> Option<String> {
     match Regex::new(text) {
         Ok(_) => Some(text.to_owned()),
         Err(error) => {
-            // The last line says what is wrong; those before it draw where.
+            // The last line says what is wrong; the lines before it mark the position.
             let said = error.to_string();
             let why = said.lines().last().unwrap_or_default().trim_start_matches("error: ");
             entry.location.refuse(format!("{text:?} is no regular expression: {why}; correct the pattern"))

@@ -1,4 +1,4 @@
-//! `[agents.NAME.policy]`: the choices where reasonable systems disagree.
+//! `[agents.NAME.policy]`: behaviour for which different applications need different choices.
 
 use engine::agent::Policy;
 use machine::policy::{

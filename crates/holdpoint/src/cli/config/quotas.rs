@@ -1,4 +1,4 @@
-//! `[limits]`: what one tenant may have in the store. Without it nothing is bounded.
+//! `[limits]`: what one tenant may have in the store. Without this table there are no limits.
 
 use engine::quota::Quotas;
 

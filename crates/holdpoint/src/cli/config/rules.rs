@@ -1,4 +1,4 @@
-//! `[[agents.NAME.rules]]`: what is decided by the arguments of a call.
+//! `[[agents.NAME.rules]]`: decisions that depend on the arguments of a call.
 
 use engine::agent::{ArgumentTest, Condition, Rule, RuleAction};
 use machine::id::ToolName;
@@ -14,7 +14,7 @@ const OPERATORS: [&str; 10] = ["eq", "ne", "lt", "lte", "gt", "gte", "in", "matc
 const THEN: [(&str, RuleAction); 3] =
     [("allow", RuleAction::Allow), ("ask", RuleAction::Ask), ("deny", RuleAction::Deny)];
 
-/// In the order of the file: a refused call names its rule by its place, from 0.
+/// In the order of the file: a refused call names its rule by its index, starting at 0.
 pub(super) fn read(entry: &Entry<'_>, tools: &Tools) -> Vec<Rule> {
     let items = entry.items("[[agents.NAME.rules]] tables").unwrap_or_default();
     let tables = items.iter().filter_map(|item| item.table("a table with tool, when and then"));
@@ -50,7 +50,7 @@ fn read_rule<'f>(mut table: Table<'f>, tools: &Tools) -> Option<(Rule, Vec<Locat
     Some((Rule { tool: tool?, when: conditions, then: then? }, when))
 }
 
-/// A condition, with where its path and its test are written.
+/// A condition, with the locations of its path and its test.
 struct LocatedCondition<'f> {
     condition: Condition,
     path: Location<'f>,
@@ -72,7 +72,7 @@ fn conditions<'f>(entry: &Entry<'f>) -> Vec<LocatedCondition<'f>> {
     found
 }
 
-/// A path is written as one key with dots or as tables inside of each other; a table of nothing but tests ends it.
+/// A path is written as one key with dots or as nested tables. A table that contains only tests ends the path.
 fn collect_conditions<'f>(table: Table<'f>, above: &[String], found: &mut Vec<LocatedCondition<'f>>) {
     for (key, entry) in table.into_entries() {
         let path: Vec<String> = above.iter().cloned().chain(key.split('.').map(String::from)).collect();
@@ -137,8 +137,8 @@ fn require_true(entry: &Entry<'_>, opposite: &str) -> Option<()> {
     entry.location.refuse(format!("this test is never off; write {opposite} = true for the opposite"))
 }
 
-/// Compares a rule with the schema of its tool. What the schema makes impossible is a fault; what it leaves open and a
-/// model could use is a warning.
+/// Compares a rule with its tool's schema. A test that the schema makes impossible is a fault. A gap that the schema
+/// leaves open and a model could use is a warning.
 fn check(rule: &Rule, when: &[LocatedCondition<'_>], schema: &Value, all: &[Rule]) {
     let Some(analysis) = SchemaAnalysis::new(schema) else { return };
     let mut checked: Vec<&[String]> = Vec::new();
@@ -158,7 +158,7 @@ fn check(rule: &Rule, when: &[LocatedCondition<'_>], schema: &Value, all: &[Rule
     }
 }
 
-/// All tests of one path. False where they can never hold.
+/// Checks all tests of one path. False if they can never pass.
 fn check_path(rule: &Rule, here: &[&LocatedCondition<'_>], analysis: &SchemaAnalysis<'_>) -> bool {
     let Some(first) = here.first() else { return true };
     let (tool, path) = (&rule.tool, first.condition.path.as_slice());
@@ -218,7 +218,7 @@ fn check_path(rule: &Rule, here: &[&LocatedCondition<'_>], analysis: &SchemaAnal
     each_can_hold
 }
 
-/// A model gets around a rule that denies or asks by leaving the argument out.
+/// A model can get around a `deny` or `ask` rule by omitting the argument.
 fn warn_if_optional(
     rule: &Rule,
     here: &[&LocatedCondition<'_>],
@@ -247,7 +247,7 @@ fn warn_if_optional(
     ));
 }
 
-/// A rule that allows vouches for arguments that it does not look at.
+/// An `allow` rule also allows arguments that it does not test.
 fn warn_if_open(rule: &Rule, when: &[LocatedCondition<'_>], analysis: &SchemaAnalysis<'_>) {
     let open = when.iter().find_map(|located| Some((located, analysis.first_open(&located.condition.path)?)));
     if let Some((located, above)) = open {

@@ -1,4 +1,5 @@
-//! A JSON Schema, as a table, as JSON in a text, or in a file: the `parameters` of a tool, the `output_schema` of an agent.
+//! A JSON Schema, as a table, as JSON in a string, or in a file: the `parameters` of a tool, the `output_schema` of an
+//! agent.
 
 use engine::arguments::Schema;
 use machine::json_text::{self, Bounds};
@@ -38,7 +39,7 @@ fn parse(entry: &Entry<'_>, text: &str, from: &str) -> Option<Value> {
     }
 }
 
-/// A table with nothing but `file` is no schema that anybody means.
+/// The path, if `file` is the only key of the table: such a table would make no sense as a schema.
 fn schema_file<'f>(entry: &Entry<'f>) -> Option<&'f str> {
     if !entry.is_table() {
         return None;

@@ -1,7 +1,7 @@
-//! What a JSON Schema lets the value at a path be, so that a rule that can never match is found before it is relied on.
+//! Determines which values a JSON Schema allows at a path, so that a rule that can never match is reported up front.
 //!
-//! The analysis never excludes a value that the schema accepts. Keywords that it does not follow (`not`, `if`,
-//! `dependentSchemas`, references out of the document, …) are read as if they were absent.
+//! The analysis never excludes a value that the schema accepts. It ignores keywords that it does not follow (`not`,
+//! `if`, `dependentSchemas`, references to other documents, …).
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -13,11 +13,11 @@ use serde_json::{Map, Value, json};
 
 use super::value_sets::{Range, Types, enum_values};
 
-/// Schemas read in one question; beyond that everything counts as possible.
+/// How many schemas one query may visit; beyond that, everything counts as possible.
 const FUEL_MAX: u32 = 20_000;
-/// Ways to satisfy one place; `anyOf` and `oneOf` that would make more are not followed.
+/// How many alternatives one location may have; `anyOf` and `oneOf` that would exceed it are not followed.
 const SHAPES_MAX: usize = 256;
-/// Keywords that concern a value itself and nothing inside of it.
+/// Keywords that constrain a value itself and nothing inside it.
 const OWN_KEYWORDS: [&str; 17] = [
     "type",
     "enum",
@@ -40,13 +40,14 @@ const OWN_KEYWORDS: [&str; 17] = [
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Dialect {
-    /// Draft 6 and 7: what is beside a `$ref` does not count.
+    /// Draft 6 and 7: keywords next to a `$ref` are ignored.
     Draft7,
     Draft2019,
     Draft2020,
 }
 
-/// One way to satisfy a place: all of these schemas at once, their references and branches already followed.
+/// One alternative for a location: the value satisfies all of these schemas at once. References and branches are
+/// resolved.
 type Shape<'s> = Vec<&'s Map<String, Value>>;
 
 pub(super) struct SchemaAnalysis<'s> {
@@ -62,7 +63,7 @@ pub(super) struct PossibleValues<'s> {
 }
 
 impl<'s> SchemaAnalysis<'s> {
-    /// None where the schema is written in a way that is not analysed.
+    /// None if the schema uses a dialect or features that are not analysed.
     pub(super) fn new(root: &'s Value) -> Option<Self> {
         let dialect = match root.get("$schema").map(Value::as_str) {
             None => Dialect::Draft2020,
@@ -71,7 +72,7 @@ impl<'s> SchemaAnalysis<'s> {
             Some(Some(name)) if name.contains("draft-07") || name.contains("draft-06") => Dialect::Draft7,
             Some(_) => return None,
         };
-        // Inside of a schema with an identity of its own, references mean something else.
+        // Inside a subschema with its own `$id`, references resolve differently.
         let nested = root.as_object().is_some_and(|fields| fields.values().any(has_own_id));
         (!nested).then(|| Self { root, dialect, fuel: Cell::new(FUEL_MAX) })
     }
@@ -106,7 +107,7 @@ impl<'s> SchemaAnalysis<'s> {
         })
     }
 
-    /// The first object on the way to this path that may have keys which the schema does not name.
+    /// The first object on this path that may have keys which the schema does not name.
     pub(super) fn first_open<'p>(&self, path: &'p [String]) -> Option<&'p [String]> {
         let mut shapes = self.root_shapes();
         for (depth, key) in path.iter().enumerate() {
@@ -131,7 +132,7 @@ impl<'s> SchemaAnalysis<'s> {
         self.expand([self.root])
     }
 
-    /// What may be under a key of an object, or at an index of a list, of this shape.
+    /// What an object of this shape may have under a key, or a list at an index.
     fn child_shapes(&self, shape: &Shape<'s>, key: &str) -> Vec<Shape<'s>> {
         let types = Types::from_shape(shape);
         let mut found = Vec::new();
@@ -198,7 +199,7 @@ impl<'s> SchemaAnalysis<'s> {
                 return shapes;
             }
         };
-        // A schema that leads back to itself adds nothing.
+        // A schema that refers back to itself adds nothing.
         if shapes.iter().all(|shape| shape.iter().any(|known| std::ptr::eq(*known, fields))) {
             return shapes;
         }
@@ -226,13 +227,13 @@ impl<'s> SchemaAnalysis<'s> {
         }
     }
 
-    /// Only what is named by its place in this document.
+    /// Resolves only JSON pointers into this document.
     fn target(&self, reference: &str) -> Option<&'s Value> {
         let pointer = reference.strip_prefix('#').filter(|pointer| !pointer.contains('%'))?;
         self.root.pointer(pointer)
     }
 
-    /// As calls are checked. None where that cannot be compiled.
+    /// Uses the same validator as tool calls. None if the schema does not compile.
     fn accepts(&self, schema: &Value, value: &Value) -> Option<bool> {
         accepts(schema, self.root.get("$schema"), value)
     }
@@ -262,7 +263,7 @@ impl PossibleValues<'_> {
         self.shapes.is_empty()
     }
 
-    /// Whether some value may pass all of these tests at once.
+    /// Whether one value may pass all of these tests at once.
     pub(super) fn can_pass(&self, tests: &[&ArgumentTest]) -> bool {
         self.shapes.iter().any(|shape| self.shape_can_pass(shape, tests))
     }
@@ -320,7 +321,7 @@ impl PossibleValues<'_> {
 
 fn pattern_matches(test: &ArgumentTest, value: &Value) -> bool {
     match (test, value) {
-        // What cannot be compiled is refused elsewhere.
+        // An invalid pattern is reported elsewhere.
         (ArgumentTest::Matches(pattern), Value::String(text)) => {
             Regex::new(pattern).map_or(true, |pattern| pattern.is_match(text))
         }
@@ -328,7 +329,7 @@ fn pattern_matches(test: &ArgumentTest, value: &Value) -> bool {
     }
 }
 
-/// More values than this are not listed in a message.
+/// A message lists at most this many values.
 const LISTED_MAX: usize = 8;
 
 fn describe_shape(shape: &Shape<'_>) -> String {

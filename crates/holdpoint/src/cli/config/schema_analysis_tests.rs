@@ -1,4 +1,4 @@
-//! What the analysis of a schema excludes, the schema refuses: shown on drawn schemas, values and tests.
+//! The schema rejects every value that its analysis excludes: tested with random schemas, values and tests.
 
 use engine::agent::ArgumentTest;
 use engine::arguments::Schema;
@@ -92,7 +92,7 @@ fn test(chance: &mut Chance) -> ArgumentTest {
     }
 }
 
-/// Every path at which there is something.
+/// Every path in the value.
 fn gather_paths(value: &Value, above: &[String], found: &mut Vec<Vec<String>>) {
     let inside: Vec<(String, &Value)> = match value {
         Value::Object(fields) => fields.iter().map(|(key, value)| (key.clone(), value)).collect(),
@@ -123,7 +123,7 @@ fn what_is_excluded_is_refused_by_the_schema() {
         for _ in 0..VALUE_COUNT {
             let arguments = value(chance, 3);
             let is_valid = compiled.fault(&arguments).is_none();
-            // One that is likely not there, and those that are.
+            // One path that probably does not exist, and those that do.
             let mut paths = vec![vec![key(chance).to_owned(), key(chance).to_owned()]];
             gather_paths(&arguments, &[], &mut paths);
             for path in paths {
@@ -149,7 +149,7 @@ fn what_is_excluded_is_refused_by_the_schema() {
             }
         }
     }
-    // Enough of each for the above to mean something.
+    // Enough cases of each kind for the assertions above to be meaningful.
     assert!(passed > 500 && excluded > 1_000 && required > 100, "{passed} {excluded} {required}");
 }
 
@@ -157,7 +157,7 @@ fn path(path: &str) -> Vec<String> {
     path.split('.').map(str::to_owned).collect()
 }
 
-/// A rule on the path is impossible, for each of these schemas.
+/// Asserts that a rule on this path is impossible under this schema.
 #[track_caller]
 fn excludes(at: &str, tests: &[ArgumentTest], schema: &Value) {
     let analysis = SchemaAnalysis::new(schema).expect("it is analysed");
@@ -201,12 +201,12 @@ fn references_are_followed_inside_of_the_document_and_nowhere_else() {
         &json!({"properties": {"o": {"$ref": "#/$defs/o"}}, "$defs": {"o": closed}}),
     );
     admits("o.b", &[ArgumentTest::Present], &json!({"properties": {"o": {"$ref": "other.json#/o"}}}));
-    // A tree of itself.
+    // A recursive schema.
     let tree =
         json!({"type": "object", "additionalProperties": false, "properties": {"left": {"$ref": "#"}}});
     admits("left.left.left", &[ArgumentTest::Present], &tree);
     excludes("left.left.right", &[ArgumentTest::Present], &tree);
-    // Beside a reference, older drafts read nothing.
+    // Older drafts ignore keywords next to a reference.
     for (dialect, is_read) in [
         ("http://json-schema.org/draft-07/schema#", false),
         ("https://json-schema.org/draft/2020-12/schema", true),

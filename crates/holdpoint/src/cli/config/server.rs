@@ -1,4 +1,4 @@
-//! `[server]`: where it listens, and how much it takes on.
+//! `[server]`: the listen address and the limits.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -7,24 +7,24 @@ use engine::callback::{CallbackKey, CallbackSecrets};
 
 use super::table::{Entry, Table};
 
-/// As many as anybody has memory for.
+/// As many as any machine has memory for.
 const RUNNING_RUNS_MAX: u64 = 1_000_000;
 const CONNECTIONS_MAX: u64 = 1_000_000;
-/// A shorter one could be guessed.
+/// A shorter secret could be guessed.
 const CALLBACK_SECRET_BYTES_MIN: usize = 32;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::cli) struct Server {
     pub(in crate::cli) listen: SocketAddr,
-    /// Executing runs; more are queued.
+    /// Limit of executing runs; more are queued.
     pub(in crate::cli) running_runs_max: usize,
-    /// Of one address; none: no bound.
+    /// Per client address. None: no limit.
     pub(in crate::cli) connections_per_address_max: Option<usize>,
-    /// For callbacks; the address that is listened on, if none.
+    /// The base URL for callbacks. None: the listen address.
     pub(in crate::cli) public_url: Option<String>,
-    /// How long running calls may take to finish when the server is told to stop.
+    /// How long running calls may take to finish after the server receives a stop signal.
     pub(in crate::cli) drain: Duration,
-    /// What the tokens of callbacks are made with; the store keeps a key, if none.
+    /// The secrets that sign callback tokens. None: the store keeps a key.
     pub(in crate::cli) callback_secrets: Option<CallbackSecrets>,
 }
 
@@ -62,7 +62,7 @@ impl Server {
         let connections =
             table.take("max_connections_per_address").and_then(|entry| entry.integer(0, CONNECTIONS_MAX));
         if let Some(connections) = connections.and_then(|count| usize::try_from(count).ok()) {
-            // As with every limit, 0 switches it off.
+            // As with every limit, 0 disables it.
             server.connections_per_address_max = Some(connections).filter(|count| *count > 0);
         }
         server.public_url = public_url(&mut table);
@@ -75,7 +75,7 @@ impl Server {
         server
     }
 
-    /// Other machines reach it, and nothing says that they reach it through TLS.
+    /// Whether other machines can reach the server and nothing indicates that they do so through TLS.
     pub(in crate::cli) fn is_exposed_without_tls(&self) -> bool {
         let is_behind_tls = self.public_url.as_ref().is_some_and(|url| url.starts_with("https://"));
         !self.listen.ip().is_loopback() && !is_behind_tls
@@ -91,7 +91,7 @@ fn address(entry: &Entry<'_>) -> Option<SocketAddr> {
     listen_address(entry.text(ADDRESS)?).map_or_else(|why| entry.location.refuse(why), Some)
 }
 
-/// As a file or a command line names it.
+/// An address as written in the file or on the command line.
 pub(in crate::cli) fn listen_address(text: &str) -> Result<SocketAddr, String> {
     let here = text.strip_prefix("localhost:").and_then(|port| port.parse().ok());
     let found = here.map(|port: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));

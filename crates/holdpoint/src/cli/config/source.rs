@@ -1,4 +1,4 @@
-//! The file as it is read: its text, its folder, and the faults that were found in it so far.
+//! The file being read: its text, its folder, and the faults found so far.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -10,7 +10,7 @@ use super::fault::{ConfigFaults, Fault};
 use super::overlap;
 use crate::cli::open_token;
 
-/// Longer files are refused: a configuration, a schema or a script is written by a person.
+/// Larger files are refused: people write configurations, schemas and scripts by hand.
 const FILE_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
 pub(super) struct Source {
@@ -18,7 +18,7 @@ pub(super) struct Source {
     folder: PathBuf,
     text: String,
     faults: RefCell<Vec<Fault>>,
-    /// What the file asks of its surroundings and does not get.
+    /// What the file needs from its environment and does not get.
     unset: RefCell<Vec<Fault>>,
     warnings: RefCell<Vec<Fault>>,
     /// The file itself, and every file that it names and that was read.
@@ -44,7 +44,7 @@ impl Source {
         })
     }
 
-    /// A file of this folder, without being one.
+    /// Text that is treated as a file in this folder.
     #[cfg(test)]
     pub(super) fn from_text(folder: &Path, text: String) -> Self {
         Self {
@@ -63,12 +63,12 @@ impl Source {
         &self.text
     }
 
-    /// The mistakes, if there are any.
+    /// Fails with all faults, if there are any.
     pub(super) fn fail_on_faults(&self) -> Result<(), ConfigFaults> {
         self.sorted_faults(self.faults.take()).map_or(Ok(()), Err)
     }
 
-    /// What is right in the file and missing around it, if anything is.
+    /// What the valid file needs and the environment does not provide, if anything.
     pub(super) fn unset(&self) -> Option<ConfigFaults> {
         self.sorted_faults(self.unset.take())
     }
@@ -77,7 +77,8 @@ impl Source {
         self.sorted_faults(self.warnings.take())
     }
 
-    /// A model chooses what a tool writes, so no tool may write where this file, what it names, or the store is.
+    /// A model chooses what a tool writes. So no tool may write to a folder that contains this file, a file that it
+    /// names, or the store.
     pub(super) fn check_written_folders(&self, store: Option<&Path>) {
         let mut kept = self.files.borrow().clone();
         kept.extend(store.map(Path::to_owned));
@@ -109,7 +110,7 @@ impl Source {
         Location { source: self, key: String::new(), at: 0 }
     }
 
-    /// The first of its line: the others are echoes of it.
+    /// Reports only the first fault of each line, because the others follow from it.
     pub(super) fn syntax_fault(&self, at: usize, what: &str) {
         let line = self.line(at);
         if self.faults.borrow().iter().all(|fault| fault.line != line) {
@@ -118,13 +119,13 @@ impl Source {
         }
     }
 
-    /// From 1.
+    /// The line number, starting at 1.
     fn line(&self, at: usize) -> usize {
         self.text.bytes().take(at).filter(|byte| *byte == b'\n').count() + 1
     }
 }
 
-/// A place in the file: a key, and where it stands.
+/// A location in the file: a key and its position.
 #[derive(Clone)]
 pub(super) struct Location<'f> {
     source: &'f Source,
@@ -137,23 +138,23 @@ impl<'f> Location<'f> {
         self.source.faults.borrow_mut().push(self.new_fault(what.as_ref()));
     }
 
-    /// Not a mistake of the file: a server cannot start so, but the file can be checked.
+    /// Not a mistake in the file: it passes `check`, but a server cannot start with it.
     pub(super) fn unset(&self, what: impl AsRef<str>) {
         self.source.unset.borrow_mut().push(self.new_fault(what.as_ref()));
     }
 
-    /// The file can be used as it is, and is likely not meant so.
+    /// The file is valid, but this is probably not intended.
     pub(super) fn warn(&self, what: impl AsRef<str>) {
         self.source.warnings.borrow_mut().push(self.new_fault(what.as_ref()));
     }
 
-    /// A message of several lines becomes one line.
+    /// Joins a message of several lines into one line.
     fn new_fault(&self, what: &str) -> Fault {
         let what = what.split_whitespace().collect::<Vec<_>>().join(" ");
         Fault { line: self.source.line(self.at), key: self.key.clone(), what }
     }
 
-    /// Says what is wrong and gives nothing.
+    /// Reports a fault and returns None.
     pub(super) fn refuse<T>(&self, what: impl AsRef<str>) -> Option<T> {
         self.fault(what);
         None
@@ -167,7 +168,7 @@ impl<'f> Location<'f> {
         Self { source: self.source, key, at }
     }
 
-    /// A key that should stand here.
+    /// The location of a key that is missing here.
     pub(super) fn missing(&self, key: &str) -> Self {
         self.child(key, self.at)
     }
@@ -185,12 +186,12 @@ impl<'f> Location<'f> {
         self.source.folder.join(text)
     }
 
-    /// A tool writes to this folder.
+    /// Records that a tool writes to this folder.
     pub(super) fn writes_to(&self, folder: PathBuf) {
         self.source.written.borrow_mut().push((self.new_fault(""), folder));
     }
 
-    /// The text of another file that this place names.
+    /// Reads another file that this key names.
     pub(super) fn read_text(&self, path: &str) -> Option<String> {
         self.source.files.borrow_mut().push(self.path(path));
         match read_text(&self.path(path)) {
@@ -203,11 +204,11 @@ impl<'f> Location<'f> {
     }
 }
 
-/// Why a file gives no text.
+/// Why a file could not be read as text.
 #[derive(Debug)]
 pub(super) enum FileError {
     Unreadable(String),
-    /// It can be read, and is in another encoding.
+    /// The file is readable, but in another encoding.
     NotText(String),
 }
 
@@ -232,7 +233,7 @@ fn read_text(path: &Path) -> Result<String, FileError> {
     if matches!(bytes.as_slice(), [0xff, 0xfe, ..] | [0xfe, 0xff, ..]) {
         return Err(FileError::NotText(format!("{name} is a text in UTF-16, not in UTF-8")));
     }
-    // ASCII in UTF-16 without a mark at its beginning is UTF-8 with a NUL beside every letter.
+    // ASCII text in UTF-16 without a byte order mark is valid UTF-8 with a NUL next to every letter.
     if bytes.contains(&0) {
         return Err(FileError::NotText(format!("{name} has NUL bytes, so it is no text, or one in UTF-16")));
     }

@@ -1,4 +1,4 @@
-//! `stop`: the conditions under which a run of an agent stops, the first that fires first.
+//! `stop`: the conditions that stop a run of an agent. The first one that fires wins.
 
 use engine::agent::StopCondition;
 use machine::control::LOOP_WINDOW_MAX;
@@ -28,7 +28,7 @@ const KINDS: [(&str, StopKind); 7] = [
     ("loop_detection", StopKind::LoopDetection),
 ];
 
-/// What TOML can write: its numbers have a sign.
+/// The largest integer in TOML, whose integers are signed.
 const NUMBER_MAX: u64 = i64::MAX as u64;
 
 pub(super) fn read(entry: &Entry<'_>) -> Vec<StopCondition> {
@@ -69,7 +69,7 @@ fn read_condition(mut table: Table<'_>) -> Option<StopCondition> {
     condition
 }
 
-/// How many of the latest calls are compared. It is no limit: less than two counts as two.
+/// How many of the latest calls are compared. Unlike a limit, 0 does not disable it: less than two counts as two.
 fn window(table: &mut Table<'_>) -> Option<u16> {
     let meaning = format!("how many of the latest calls are compared, from 2 to {LOOP_WINDOW_MAX}");
     let window = table.require("window", &meaning)?.integer(0, LOOP_WINDOW_MAX as u64)?;

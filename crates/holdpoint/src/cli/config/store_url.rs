@@ -15,7 +15,7 @@ pub(super) fn read(entry: Option<Entry<'_>>, beside_the_file: PathBuf) -> StoreU
 
 fn parse(entry: &Entry<'_>) -> Option<StoreUrl> {
     let text = entry.text(StoreUrl::FORMS)?;
-    // The text may hold a password, so it is not repeated.
+    // The text may contain a password, so the fault does not repeat it.
     StoreUrl::parse(text, |path| entry.location.path(path))
         .or_else(|| entry.location.refuse(format!("this names no store; write {}", StoreUrl::FORMS)))
 }

@@ -1,8 +1,8 @@
-//! Tables and values of the file, each with its place. Whoever takes a key out of a table makes it known there; what
-//! nobody took is a mistake.
+//! Tables and values of the file, each with its location. Taking a key out of a table marks it as known. A key that was
+//! never taken is reported as a mistake.
 //!
-//! The file is read by hand and not by derived code: that would stop at the first mistake, and forget the lines of
-//! everything inside of a stop condition or a rule.
+//! The file is read by hand instead of with derived code, which would stop at the first mistake and lose the line
+//! numbers inside stop conditions and rules.
 
 use std::path::PathBuf;
 
@@ -14,7 +14,7 @@ use super::source::{Location, Source};
 pub(super) struct Table<'f> {
     pub(super) location: Location<'f>,
     entries: Vec<(&'f str, Entry<'f>)>,
-    /// The keys that were asked for, in the order of asking.
+    /// The keys that were requested, in that order.
     known: Vec<&'static str>,
 }
 
@@ -29,7 +29,7 @@ impl<'f> Table<'f> {
         Self::new(source.root(), table)
     }
 
-    /// The entries in the order of the file.
+    /// Sorts the entries in the order of the file.
     fn new(location: Location<'f>, table: &'f DeTable<'f>) -> Self {
         let mut entries: Vec<(&str, Entry<'f>)> = table
             .iter()
@@ -57,14 +57,14 @@ impl<'f> Table<'f> {
         found
     }
 
-    /// What is left was not asked for by anybody.
+    /// Reports every key that was not taken.
     pub(super) fn finish(self) {
         for (_, entry) in self.entries {
             entry.location.fault(format!("unknown key; the keys here are {}", self.known.join(", ")));
         }
     }
 
-    /// All that is left, where the keys are names.
+    /// All remaining entries, for a table whose keys are names.
     pub(super) fn into_entries(self) -> Vec<(&'f str, Entry<'f>)> {
         self.entries
     }
@@ -93,7 +93,7 @@ impl<'f> Entry<'f> {
         }
     }
 
-    /// The name of an environment variable. Other text may be the secret itself, so it is not repeated.
+    /// The name of an environment variable. Any other text may be the secret itself, so the fault does not repeat it.
     pub(super) fn variable_name(&self) -> Option<&'f str> {
         const VARIABLE: &str = "the name of an environment variable";
         let name = self.nonempty(VARIABLE)?;
@@ -120,7 +120,7 @@ impl<'f> Entry<'f> {
             .or_else(|| self.location.refuse(format!("{integer} does not fit here; write {wanted}")))
     }
 
-    /// One of a few words.
+    /// One of a fixed set of words.
     pub(super) fn choice<T: Copy>(&self, words: &[(&str, T)]) -> Option<T> {
         let known: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
         let wanted = format!("one of {}", known.join(", "));

@@ -28,8 +28,8 @@ pub(super) fn by_agent(agents: &[ConfiguredAgent<'_>]) -> BTreeMap<AgentName, BT
     agents.iter().filter_map(limited).collect()
 }
 
-/// An agent delegates in the name of the tenant that uses it, so that tenant has to be one that may use the other agent.
-/// It is judged here and not when a run delegates: a call that nobody may make is a mistake of the file.
+/// An agent delegates on behalf of the tenant that uses it, so that tenant must be allowed to use the other agent. This
+/// is checked here and not when a run delegates: a call that is never permitted is a mistake in the file.
 pub(super) fn check_delegation(agents: &[ConfiguredAgent<'_>]) {
     let tenants = by_agent(agents);
     for named in agents {
@@ -55,7 +55,7 @@ pub(super) fn check_delegation(agents: &[ConfiguredAgent<'_>]) {
     }
 }
 
-/// `agents` of a key: each is in the file, and is for the key's tenant.
+/// `agents` of a key: each must exist in the file and be open to the key's tenant.
 pub(super) fn key_agents(
     entry: &Entry<'_>,
     tenant: Option<&Tenant>,

@@ -1,4 +1,4 @@
-//! Agents out of a file, at work: what the file says about a call is what happens to it.
+//! Runs agents from a file: what the file says about a call is what happens to it.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -72,7 +72,7 @@ fn load(folder: &Path) -> Configuration {
     Configuration::load(&folder.join("holdpoint.toml")).unwrap_or_else(|problem| panic!("{problem:?}"))
 }
 
-/// What happened to a run of the clerk whose model replies like this, before it ended or was held.
+/// Runs the clerk with these model replies until the run ends or a call is held, and returns what happened.
 async fn run_clerk(file: &str, replies: &str) -> (RunOutcome, Vec<Fact>) {
     let folder = ConfigFolder::with(file, replies);
     let mut builder = Engine::on(MemoryStore::new());

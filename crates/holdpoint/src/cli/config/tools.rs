@@ -1,4 +1,4 @@
-//! `[tools.NAME]`: what acts, and when a person is asked first.
+//! `[tools.NAME]`: the tools, and when their calls need approval.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -49,8 +49,8 @@ pub(super) struct ConfiguredTool {
     pub(super) tool: Arc<dyn Tool>,
 }
 
-/// A tool that was written down wrongly is none, so that whoever names it is not blamed for it. Agents are those to which
-/// a tool may delegate.
+/// An invalid tool is None, so that an agent that names it is not reported as well. `agents` are those that a tool may
+/// delegate to.
 pub(super) fn read(
     entry: Option<Entry<'_>>,
     agents: &BTreeSet<String>,
@@ -86,7 +86,7 @@ fn read_tool(name: &str, mut table: Table<'_>, agents: &BTreeSet<String>) -> Opt
     Some(ConfiguredTool { kind, tool: tool? })
 }
 
-/// A tool that somebody else performs.
+/// A tool that is performed elsewhere.
 fn read_declared(name: &str, mut table: Table<'_>, performer: Performer) -> Option<Arc<dyn Tool>> {
     let definition = read_definition(name, &mut table).map(|definition| definition.performed_by(performer));
     let approval_settings = ApprovalSettings::read(&mut table);
@@ -94,7 +94,7 @@ fn read_declared(name: &str, mut table: Table<'_>, performer: Performer) -> Opti
     Some(Arc::new(DeclaredTool::new(approval_settings.apply(definition?))))
 }
 
-/// A tool behind an address. Where it is and how long it may take is no part of its definition.
+/// A tool that is called over HTTP. Its address and its timeout are not part of its definition.
 fn read_http(name: &str, mut table: Table<'_>) -> Option<Arc<dyn Tool>> {
     let location = table.location.clone();
     let url = table.require("url", "the address that is called");
@@ -140,7 +140,7 @@ fn response_size(entry: &Entry<'_>) -> Option<usize> {
     })
 }
 
-/// A secret is never written into the file.
+/// A secret never appears in the file, which only names an environment variable.
 fn secret(entry: &Entry<'_>, meaning: &str) -> Option<String> {
     let variable = entry.variable_name()?;
     let secret = std::env::var(variable).ok().filter(|secret| !secret.is_empty());
@@ -154,7 +154,7 @@ fn signing_secret(entry: &Entry<'_>) -> Option<SigningSecret> {
     let text = secret(entry, "a secret of Standard Webhooks, whsec_…")?;
     let read = SigningSecret::parse(&text);
     if read.is_none() {
-        // The text may be another secret, so it is not repeated.
+        // The text may be another secret, so the fault does not repeat it.
         entry.location.unset(
             "the environment variable holds no signing secret; set it to whsec_ and 24 to 64 random bytes in Base64",
         );
@@ -162,7 +162,7 @@ fn signing_secret(entry: &Entry<'_>) -> Option<SigningSecret> {
     read
 }
 
-/// A tool whose calls are runs of another agent. It reads the argument `message`.
+/// A tool whose calls are runs of another agent. The child reads the argument `message`.
 fn read_delegating(name: &str, mut table: Table<'_>, agents: &BTreeSet<String>) -> Option<Arc<dyn Tool>> {
     let agent = table.require("agent", "the name of an [agents.NAME] table").and_then(|entry| {
         let agent = entry.nonempty("the name of an [agents.NAME] table")?;
@@ -185,7 +185,7 @@ fn read_delegating(name: &str, mut table: Table<'_>, agents: &BTreeSet<String>) 
     Some(Arc::new(DeclaredTool::new(approval_settings.apply(definition))))
 }
 
-/// Name, description, parameters and effect, with the approval that goes with the effect.
+/// Name, description, parameters and effect class, with the default approval of that class.
 fn read_definition(name: &str, table: &mut Table<'_>) -> Option<ToolDefinition> {
     let description = table.take("description").map_or(Some(""), |entry| entry.text(DESCRIPTION));
     let parameters = table.require("parameters", PARAMETERS).and_then(|entry| schema::read(&entry));
@@ -208,7 +208,7 @@ const APPROVALS: [(&str, Approval); 3] =
     [("never", Approval::Never), ("ask", Approval::Ask), ("block", Approval::Block)];
 const EXPIRIES: [(&str, OnExpiry); 2] = [("deny", OnExpiry::Deny), ("end_run", OnExpiry::EndRun)];
 
-/// What a table may say about asking a person. What it does not say stays as it is.
+/// The approval settings of a table. None leaves the tool's own setting unchanged.
 pub(super) struct ApprovalSettings {
     approval: Option<Approval>,
     expires_in: Option<std::time::Duration>,
@@ -240,7 +240,7 @@ fn read_builtin(name: &str, kind: &Entry<'_>, mut table: Table<'_>) -> Option<Ar
     let found = match builtin::builtin(name, &options) {
         Ok(tool) => Some(tool),
         Err(error @ BuiltinError::UnknownName { .. }) => kind.location.refuse(error.to_string()),
-        // A folder that was written down wrongly is not missing besides.
+        // An invalid folder must not be reported as missing too.
         Err(BuiltinError::FolderMissing { .. }) if folder.is_some() => None,
         Err(error @ BuiltinError::FolderMissing { .. }) => {
             table.location.missing("folder").refuse(error.to_string())
@@ -270,7 +270,7 @@ fn read_builtin(name: &str, kind: &Entry<'_>, mut table: Table<'_>) -> Option<Ar
     Some(Arc::new(RedefinedTool { definition: Arc::new(definition), tool }))
 }
 
-/// A tool under a definition that the file has changed.
+/// A tool whose definition the file has changed.
 struct RedefinedTool {
     definition: Arc<ToolDefinition>,
     tool: Arc<dyn Tool>,

@@ -1,10 +1,10 @@
-//! `[agents.NAME.trim]`: how much of a long thread the model is shown.
+//! `[agents.NAME.trim]`: how much of a long thread is sent to the model.
 
 use engine::agent::Trim;
 
 use super::table::Entry;
 
-/// More than any model reads.
+/// More than the context of any model.
 const CHARS_MAX: u64 = 1_000_000_000;
 const MESSAGES_MAX: u64 = 1_000_000;
 
@@ -18,7 +18,7 @@ pub(super) fn read(entry: &Entry<'_>) -> Option<Trim> {
             .location
             .refuse("it sets no bound; write max_messages, max_chars or both, or remove it");
     }
-    // Written down wrongly is not the same as not written down.
+    // An invalid limit must not turn into "no limit".
     Some(Trim {
         messages_max: match messages {
             Some(max) => Some(max?),

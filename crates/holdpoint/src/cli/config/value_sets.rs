@@ -3,13 +3,13 @@
 use engine::agent::ArgumentTest;
 use serde_json::{Map, Value};
 
-/// The only values that a schema allows, where it lists them.
+/// The only values that a schema allows, if it lists them.
 pub(super) fn enum_values(schema: &Map<String, Value>) -> Option<Vec<&Value>> {
     let only = schema.get("const").map(|only| vec![only]);
     only.or_else(|| Some(schema.get("enum")?.as_array()?.iter().collect()))
 }
 
-/// A set of JSON types. A whole number is a number.
+/// A set of JSON types. An integer is a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Types(u8);
 
@@ -33,7 +33,7 @@ impl Types {
         (Self::OBJECT, "an object"),
     ];
 
-    /// Those that every schema of a shape allows.
+    /// The types that every schema of a shape allows.
     pub(super) fn from_shape(shape: &[&Map<String, Value>]) -> Self {
         shape.iter().fold(Self::ALL, |types, schema| {
             let named = match schema.get("type") {
@@ -83,7 +83,7 @@ impl Types {
         Self(self.0 | other.0)
     }
 
-    /// Whether some of these are among them.
+    /// Whether the sets overlap.
     pub(super) const fn include(self, some: Self) -> bool {
         self.0 & some.0 != 0
     }
@@ -123,7 +123,7 @@ impl Range {
         }
     }
 
-    /// Draft 4 has another meaning for the exclusive limits, and is not analysed.
+    /// Draft 4 defines the exclusive limits differently and is not analysed.
     pub(super) fn narrow_to(&mut self, schema: &Map<String, Value>) {
         let limit = |keyword| schema.get(keyword).and_then(Value::as_f64);
         if let Some(min) = limit("minimum") {

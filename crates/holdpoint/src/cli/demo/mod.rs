@@ -1,4 +1,5 @@
-//! `holdpoint demo`: a server to try, with an agent that follows a script and a run that already waits for somebody.
+//! `holdpoint demo`: a server to try out, with an agent that follows a script and a run that already waits for
+//! approval.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -71,7 +72,7 @@ impl Demo {
     }
 }
 
-/// What is there already is left as it is.
+/// Leaves existing files unchanged.
 fn set_up(folder: &Path) -> Result<(), Problem> {
     let write = || -> std::io::Result<()> {
         std::fs::create_dir_all(folder)?;
@@ -93,7 +94,7 @@ fn set_up(folder: &Path) -> Result<(), Problem> {
     })
 }
 
-/// What waits since the last time, or else something that waits now.
+/// The approval that is still pending from the last start, or a new one.
 async fn find_or_create_approval(engine: &Engine) -> Result<SuspensionView, Problem> {
     let tenant = Tenant::default();
     let refused = |why: String| {
@@ -109,7 +110,7 @@ async fn find_or_create_approval(engine: &Engine) -> Result<SuspensionView, Prob
     held.into_iter().next().ok_or_else(|| refused("the run of the demo waits for nobody".to_owned()))
 }
 
-/// To list what is held, to approve it, and to look at its run.
+/// Commands to list the held calls, to approve this one, and to look at its run.
 fn commands(url: &str, held: &SuspensionView, token: Option<&OpenToken>) -> [String; 3] {
     let header = token.map(|token| format!(" -H 'authorization: Bearer {}'", token.text));
     [

@@ -1,6 +1,6 @@
-//! The process that is killed: an engine on a file, a tool that acts, and nothing that could be tidied up before.
+//! The process that gets killed: an engine on a file and a tool that acts, with no cleanup on exit.
 //!
-//! It speaks in lines of words, and is spoken to in the same way:
+//! It prints lines of words and reads commands in the same form:
 //!
 //! ```text
 //! found RUN · ready · begun RUN · held KIND SUSPENSION RUN CALL · acted RUN CALL · accepted SUSPENSION · ended RUN
@@ -28,11 +28,11 @@ use super::proof_failed;
 use super::verdict::{LEDGER, STORE};
 use crate::cli::problem::Problem;
 
-/// How long the tool takes to answer once it has acted: long enough to be killed in between.
+/// How long the tool takes to answer after it has acted: long enough to be killed in between.
 const ANSWERS_AFTER: Duration = Duration::from_millis(20);
 const PERSON: &str = "prover";
 
-/// Lives until it is killed, or until whoever started it is gone.
+/// Runs until it is killed, or until its parent has exited.
 pub(super) fn run(folder: &Path, lie: bool) -> Result<(), Problem> {
     let (sender, commands) = mpsc::unbounded_channel();
     std::thread::spawn(move || {
@@ -40,7 +40,7 @@ pub(super) fn run(folder: &Path, lie: bool) -> Result<(), Problem> {
             let Ok(line) = line else { break };
             let _ = sender.send(line);
         }
-        // Nobody is there any more who could kill it.
+        // Standard input is closed: the parent is gone, so no process is left to kill this one.
         std::process::exit(0);
     });
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
@@ -50,7 +50,7 @@ pub(super) fn run(folder: &Path, lie: bool) -> Result<(), Problem> {
 
 fn print_line(line: &str) {
     let mut out = io::stdout().lock();
-    // Nobody is left to tell if it cannot be said.
+    // Ignore a failure: without a reader there is nowhere to report it.
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
 }
 
@@ -75,7 +75,7 @@ async fn work(
     Ok(())
 }
 
-/// Its model asks for two payments, and is done when both are made.
+/// Its model asks for two payments and finishes after both are made.
 fn payer(ledger: PathBuf, lie: bool) -> Agent {
     let definition = ToolDefinition::new("pay", "Writes a line into the ledger");
     let definition = if lie { definition.idempotent().approval(Approval::Ask) } else { definition };
@@ -94,7 +94,7 @@ fn payer(ledger: PathBuf, lie: bool) -> Agent {
     Agent::new("payer", ScriptedModel::replying(replies)).tool(pay)
 }
 
-/// One write, so that a kill leaves all of the line or nothing.
+/// A single write, so that a kill leaves the whole line or nothing.
 fn act(ledger: &Path, request: &ToolRequest) -> io::Result<()> {
     let mut file = OpenOptions::new().create(true).append(true).open(ledger)?;
     file.write_all(format!("{} {}\n", request.run, request.call).as_bytes())?;
@@ -147,7 +147,7 @@ async fn execute(engine: Engine, line: String) {
     let Ok(Some(held)) = engine.approval(&tenant, &SuspensionId::from(suspension)).await else { return };
     let decision = match command {
         "happened" => held.result(PERSON, json!("paid")),
-        // Yes to what is asked: to run it, or to run it again.
+        // Approve whatever is asked: to run the call, or to run it again.
         _ => held.approve(PERSON),
     };
     match engine.decide(decision.with_id(suspension)).await {

@@ -1,6 +1,6 @@
-//! `holdpoint prove`: kills itself again and again, and compares what was approved with what was done.
+//! `holdpoint prove`: kills its own child processes repeatedly, and compares what was approved with what was executed.
 //!
-//! The parent is a person who approves, and the judge. A child is an engine on a file with a tool that writes a line into
+//! The parent acts as the approver and as the judge. A child is an engine on a file with a tool that writes a line into
 //! a ledger. Children are killed with SIGKILL, one after the other. The judge reads the file and the ledger, never the
 //! memory of a child.
 
@@ -41,7 +41,7 @@ pub(super) struct Prove {
     child: Option<PathBuf>,
 }
 
-/// What the parent has seen of all the processes together.
+/// What the parent has observed across all processes.
 #[derive(Default)]
 struct Observations {
     killed: u64,
@@ -52,13 +52,13 @@ struct Observations {
     approver: process::Approver,
 }
 
-/// Every so many processes one is killed at any instant, the others after an act.
+/// One in this many processes is killed at a random instant, the others after the tool has acted.
 const ANY_INSTANT_EVERY: u64 = 2;
-/// Fewer show nothing, however slow this machine is.
+/// The minimum number of kills, however slow this machine is: fewer prove nothing.
 const KILLED_MIN: u64 = 4;
-/// Shorter than what a process has to do, so that it is killed in the middle of something.
+/// Shorter than the work of a process, so that it is killed in the middle of it.
 const INSTANT_MAX: Duration = Duration::from_millis(300);
-/// Nothing that is left takes so long; whatever does is stuck.
+/// The remaining work never takes this long; if it does, it is stuck.
 const END_WITHIN: Duration = Duration::from_secs(60);
 
 impl Prove {
@@ -111,7 +111,7 @@ impl Prove {
     }
 }
 
-/// The operating system gives every hasher other keys.
+/// `RandomState` gets random keys from the operating system.
 fn any_instant() -> Duration {
     use std::hash::{BuildHasher, RandomState};
     let chance = RandomState::new().hash_one(0) % 1_000;

@@ -1,4 +1,5 @@
-//! One process from its start to its end: told what to do, listened to, and killed. And the person who tells it.
+//! One child process from start to kill: sends it commands and reads its output. Also the approver that decides its
+//! calls.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Write};
@@ -10,9 +11,9 @@ use super::{END_WITHIN, proof_failed, verdict};
 use crate::cli::problem::Problem;
 use crate::cli::scratch::Scratch;
 
-/// Runs that are under way together.
+/// How many runs are in progress at the same time.
 const RUNS_MAX: usize = 6;
-/// A process that does nothing for so long is killed all the same.
+/// A process whose tool does not act within this time is killed anyway.
 const ACT_WITHIN: Duration = Duration::from_secs(5);
 
 /// A call, by its run and its id.
@@ -21,9 +22,9 @@ pub(super) type CallKey = (String, String);
 /// When a process is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KillPlan {
-    /// So long after it is ready.
+    /// This long after it is ready.
     AtInstant(Duration),
-    /// When its tool has acted, and has not answered yet.
+    /// When its tool has acted, but has not answered yet.
     AfterAnAct,
     Never,
 }
@@ -32,20 +33,19 @@ pub(super) enum KillPlan {
 pub(super) enum ProcessEnd {
     Killed,
     KilledAfterAnAct,
-    /// Everything that was begun has ended.
+    /// Every run that was started has ended.
     AllEnded,
 }
 
-/// What the person who approves knows. It outlives every process.
+/// What the approver knows. It outlives every process.
 #[derive(Default)]
 pub(super) struct Approver {
-    /// Unended runs.
     unended: BTreeSet<String>,
     /// Suspensions of the kind approval, with their calls.
     asked: BTreeMap<String, CallKey>,
     /// Calls whose approval was acknowledged.
     approved: BTreeSet<CallKey>,
-    /// What the ledger said of each call in doubt, by suspension.
+    /// What the ledger said about each call in doubt, by suspension.
     doubts: BTreeMap<String, bool>,
 }
 
@@ -67,11 +67,11 @@ pub(super) struct ChildProcess<'s> {
     stdin: ChildStdin,
     lines: Receiver<String>,
     is_ready: bool,
-    /// Runs that it has found, before it was ready.
+    /// Runs that the process found in the store before it was ready.
     found: BTreeSet<String>,
-    /// Runs that it was told to begin, and has not begun yet.
+    /// Runs that were posted to the process and have not begun yet.
     posted_count: usize,
-    /// Suspensions that it was told about.
+    /// Suspensions that the process was sent an answer to.
     answered: BTreeSet<String>,
 }
 
@@ -93,7 +93,7 @@ impl<'s> ChildProcess<'s> {
             };
             let (sender, lines) = mpsc::channel();
             std::thread::spawn(move || {
-                // A line that was cut off by the kill was not said.
+                // Ignore a line that the kill has cut off.
                 let mut output = BufReader::new(stdout);
                 let mut line = String::new();
                 while output.read_line(&mut line).is_ok_and(|count| count > 0) && line.ends_with('\n') {
@@ -119,7 +119,7 @@ impl<'s> ChildProcess<'s> {
         })
     }
 
-    /// Speaks and listens until the process is killed, or everything is over.
+    /// Exchanges lines with the process until it is killed or every run has ended.
     pub(super) fn drive(&mut self, approver: &mut Approver, plan: KillPlan) -> Result<ProcessEnd, Problem> {
         let mut kill_at = Instant::now() + END_WITHIN;
         loop {
@@ -161,7 +161,7 @@ impl<'s> ChildProcess<'s> {
         }
     }
 
-    /// There is always something to do.
+    /// Keeps `RUNS_MAX` runs in progress.
     fn start_runs(&mut self, open_count: usize) {
         for _ in open_count + self.posted_count..RUNS_MAX {
             self.posted_count += 1;
@@ -198,7 +198,8 @@ impl<'s> ChildProcess<'s> {
         Ok(())
     }
 
-    /// Once to each process: whether the one before has heard it, nobody knows.
+    /// Answers each suspension once per process, because it is unknown whether the previous process received the
+    /// answer.
     fn answer(
         &mut self,
         approver: &mut Approver,
@@ -215,7 +216,7 @@ impl<'s> ChildProcess<'s> {
             self.send_line(&format!("approve {suspension}"));
             return Ok(());
         }
-        // Whoever acted is dead, so the ledger says for good whether it happened.
+        // The process that acted is dead, so the ledger's answer is final.
         let happened = match approver.doubts.get(suspension) {
             Some(happened) => *happened,
             None => verdict::ledger(self.scratch)?.contains_key(&(run, call)),
@@ -226,11 +227,11 @@ impl<'s> ChildProcess<'s> {
     }
 
     fn send_line(&mut self, line: &str) {
-        // A process that cannot hear any more is about to be found dead.
+        // If the process can no longer read, the next check finds it dead.
         let _ = writeln!(self.stdin, "{line}");
     }
 
-    /// What it managed to say before it died counts.
+    /// Lines that the process printed before it died still count.
     fn kill(&mut self, approver: &mut Approver) -> Result<(), Problem> {
         let killed = self.child.kill().and_then(|()| self.child.wait());
         killed.map_err(|why| proof_failed(format!("a process cannot be killed: {why}")))?;

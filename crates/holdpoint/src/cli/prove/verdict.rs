@@ -1,4 +1,4 @@
-//! What was approved against what was done: the file and the ledger, side by side.
+//! Compares the approvals in the store with the lines in the ledger.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -17,7 +17,7 @@ use crate::cli::scratch::Scratch;
 
 pub(super) const STORE: &str = "store.db";
 pub(super) const LEDGER: &str = "ledger";
-/// So many differences are shown to a person.
+/// How many differences are shown in the text output.
 const SHOWN_COUNT_MAX: usize = 5;
 
 pub(super) struct Verdict {
@@ -27,12 +27,12 @@ pub(super) struct Verdict {
 }
 
 impl Verdict {
-    /// Nobody has the store open any more.
+    /// Requires that no process has the store open any more.
     pub(super) fn read(scratch: &Scratch, approver: &Approver) -> Result<Self, Problem> {
         Ok(Self::compare(&approved(scratch)?, &ledger(scratch)?, approver.approved()))
     }
 
-    /// `acknowledged`: whoever approved was told that it is stored.
+    /// `acknowledged`: calls whose approver received a confirmation that the approval is stored.
     fn compare(
         stored: &BTreeSet<CallKey>,
         done: &BTreeMap<CallKey, usize>,
@@ -56,7 +56,7 @@ impl Verdict {
         Self { approvals: stored.len(), lines: done.values().sum(), differences }
     }
 
-    /// Something was approved, and all of it was done exactly once.
+    /// Something was approved, and every approved call was executed exactly once.
     pub(super) const fn holds(&self) -> bool {
         self.approvals > 0 && self.differences.is_empty()
     }
@@ -98,7 +98,7 @@ impl Verdict {
     }
 }
 
-/// How often each call was done.
+/// How often each call was executed.
 pub(super) fn ledger(scratch: &Scratch) -> Result<BTreeMap<CallKey, usize>, Problem> {
     let text = match std::fs::read_to_string(scratch.path().join(LEDGER)) {
         Ok(text) => text,
@@ -113,7 +113,7 @@ pub(super) fn ledger(scratch: &Scratch) -> Result<BTreeMap<CallKey, usize>, Prob
     Ok(done)
 }
 
-/// The calls that the store says were approved.
+/// The calls that are approved according to the store.
 fn approved(scratch: &Scratch) -> Result<BTreeSet<CallKey>, Problem> {
     let runtime = tokio::runtime::Builder::new_current_thread().build();
     let runtime = runtime.map_err(|why| proof_failed(why.to_string()))?;
@@ -152,7 +152,7 @@ mod tests {
             };
         assert_eq!(judge(&[("a", 1), ("b", 1)], &both, &both), (true, 0));
         assert_eq!(judge(&[("a", 2), ("b", 1)], &both, &both), (false, 1), "one was done twice");
-        // As many lines as approvals, and yet wrong.
+        // As many lines as approvals, and still wrong.
         assert_eq!(judge(&[("a", 2)], &both, &both), (false, 2), "one twice and one never");
         assert_eq!(judge(&[("a", 1), ("c", 1)], &BTreeSet::from([call("a")]), &both), (false, 2));
         assert_eq!(judge(&[], &BTreeSet::new(), &BTreeSet::new()), (false, 0), "nothing shows nothing");

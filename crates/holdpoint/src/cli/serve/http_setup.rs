@@ -1,4 +1,4 @@
-//! Agents, keys and roles of the configuration as the server knows them.
+//! Converts the agents, keys and roles of the configuration for the HTTP server.
 
 use engine::agent::Agent;
 use engine::tool::ToolDefinition;
@@ -37,7 +37,7 @@ fn tool_view(tool: &ToolDefinition, configuration: &Configuration) -> ToolShown 
     }
 }
 
-/// Of a few words, the one that stands for this in the file.
+/// The word for this value in the file.
 fn serialized_name(value: &impl Serialize) -> String {
     match serde_json::to_value(value) {
         Ok(Value::String(word)) => word,
@@ -45,7 +45,7 @@ fn serialized_name(value: &impl Serialize) -> String {
     }
 }
 
-/// `open_token` counts where there are no keys.
+/// `open_token` is used only if there are no keys.
 pub(super) fn auth(auth: Option<&config::Auth>, open_token: &str) -> Auth {
     let Some(auth) = auth else { return Auth::open(open_token) };
     let key = |key: &config::Key| Key {

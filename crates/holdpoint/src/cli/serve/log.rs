@@ -1,4 +1,4 @@
-//! What an operator reads on standard error. What runs, tools and clients say does not stand there.
+//! The operator's log on standard error. It does not contain what runs, tools and clients say.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -43,7 +43,7 @@ impl LogLevel {
     }
 }
 
-/// From here on. A second log is not begun.
+/// Starts the log. If the process already has one, it is kept.
 pub(in crate::cli) fn init(format: LogFormat, level: LogLevel) -> Result<LogQueue, Problem> {
     let dropped_line = match format {
         LogFormat::Text => dropped_text,
@@ -64,7 +64,7 @@ pub(in crate::cli) fn init(format: LogFormat, level: LogLevel) -> Result<LogQueu
     };
     if begun.is_ok() {
         std::panic::set_hook(Box::new(|panic| {
-            // What was said may be about the arguments of a call, and belongs to the log of its run.
+            // Omit the panic message: it may contain the arguments of a call, which belong only in the log of the run.
             let place = panic.location().map(ToString::to_string).unwrap_or_default();
             tracing::error!(place, "something panicked");
         }));
@@ -84,22 +84,22 @@ fn dropped_json(count: u64) -> String {
     format!("{}\n", json!({"timestamp": now(), "level": "ERROR", "message": dropped_message(count)}))
 }
 
-/// As the other lines of the log write it.
+/// The time in the format of the other log lines.
 fn now() -> String {
     let mut text = String::new();
-    // A string takes everything.
+    // Writing to a string cannot fail.
     let _ = SystemTime.format_time(&mut Writer::new(&mut text));
     text
 }
 
-/// What is likely not meant as the file says it.
+/// Logs the settings that are valid but probably not intended.
 pub(super) fn log_warnings(configuration: &Configuration) {
     for warning in configuration.warnings.iter().flat_map(ConfigFaults::lines) {
         tracing::warn!("{warning}");
     }
 }
 
-/// The lines that others wait for: they are printed whatever the level of the log is, and never dropped.
+/// Prints the lines that other programs wait for, whatever the log level. They are never dropped.
 pub(in crate::cli) fn announce(
     log: &LogQueue,
     format: LogFormat,
@@ -111,7 +111,7 @@ pub(in crate::cli) fn announce(
         lines.extend([format!("token: {}", token.text), open_mode_notice(&token.saved_to)]);
     }
     match format {
-        // At once, so that no line of the log comes between them.
+        // In one write, so that no log line comes between them.
         LogFormat::Text => log.write_always(lines.join("\n")),
         LogFormat::Json => {
             let json = |line| json!({"timestamp": now(), "level": "INFO", "message": line}).to_string();

@@ -1,5 +1,5 @@
-//! Log lines on their way to standard error. A thread of its own writes them, so that a pipe that is not read stops no
-//! request. Lines for which the queue has no room are dropped and counted.
+//! Queues log lines for standard error. A separate thread writes them, so that a pipe without a reader blocks no
+//! request. Lines that do not fit into the queue are dropped and counted.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use tracing_subscriber::fmt::MakeWriter;
 
-/// Bytes of the lines that wait.
+/// Total size of the queued lines.
 const QUEUE_BYTES_MAX: usize = 256 * 1024;
-/// How long an orderly exit waits until the last lines are written.
+/// How long a clean shutdown waits for the last lines to be written.
 const FLUSH_TIME: Duration = Duration::from_secs(1);
 
 /// Each write is one line. Clones share the queue.
@@ -30,9 +30,9 @@ struct Shared {
 struct Queue {
     lines: VecDeque<Vec<u8>>,
     bytes: usize,
-    /// Lines that were dropped since the last line that reports such a loss.
+    /// Lines dropped since the last line that reported dropped lines.
     unreported: u64,
-    /// The writer has taken a line that is not written yet.
+    /// The writer has taken a line and not written it yet.
     is_writing: bool,
 }
 
@@ -43,7 +43,7 @@ enum Next {
 }
 
 impl LogQueue {
-    /// `dropped_line` is the line that reports a number of dropped lines.
+    /// `dropped_line` formats the line that reports a number of dropped lines.
     pub(super) fn start(
         mut sink: impl Write + Send + 'static,
         dropped_line: fn(u64) -> String,
@@ -60,7 +60,7 @@ impl LogQueue {
                     Next::Line(line) => line,
                     Next::Dropped(count) => dropped_line(count).into_bytes(),
                 };
-                // A closed pipe is no reason to stop the server.
+                // A closed pipe must not stop the server.
                 let _ = sink.write_all(&line);
                 shared.written();
             }
@@ -79,7 +79,7 @@ impl LogQueue {
         self.0.add(line.into_bytes(), true);
     }
 
-    /// Waits until every line is written, but not for a reader that does not read.
+    /// Waits until every line is written, but only for `FLUSH_TIME` if the reader does not read.
     pub(in crate::cli) fn flush(&self) {
         let until = Instant::now() + FLUSH_TIME;
         let mut queue = self.0.lock();
@@ -100,7 +100,8 @@ impl Shared {
 
     fn add(&self, line: Vec<u8>, always: bool) {
         let mut queue = self.lock();
-        // After a loss nothing is taken until the loss is reported, so that the report is where the lines are missing.
+        // After a loss, accept nothing until the loss is reported, so that the report appears where the lines are
+        // missing.
         let fits = queue.unreported == 0 && queue.bytes + line.len() <= QUEUE_BYTES_MAX;
         if fits || always {
             queue.bytes += line.len();
@@ -196,7 +197,7 @@ mod tests {
         }
         assert_eq!(lines.recv().as_deref(), Ok("kept\n"));
         assert_eq!(lines.recv(), Ok(format!("{dropped} dropped")));
-        // The report is received, so that there is room again.
+        // The report was received, so there is room again.
         log.write_all(b"after").expect("never refused");
         assert_eq!(lines.recv().as_deref(), Ok("after"));
         log.flush();

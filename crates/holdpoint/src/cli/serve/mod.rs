@@ -1,4 +1,4 @@
-//! `holdpoint serve`: what the configuration describes, as a server, until somebody tells it to stop.
+//! `holdpoint serve`: runs the configuration as a server until a signal stops it.
 
 mod http_setup;
 mod log;
@@ -68,7 +68,7 @@ impl Serve {
     }
 }
 
-/// What the command line says. It wins over the file, also when the file is read again.
+/// Options from the command line. They override the file, even after a reload.
 #[derive(Clone, Debug)]
 pub(super) struct ServeOptions {
     pub(super) config: PathBuf,

@@ -1,4 +1,4 @@
-//! The configuration, read again while the server runs.
+//! Reloads the configuration while the server runs.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use super::{ServeOptions, http_setup, log};
 use crate::cli::config::{Configuration, Server};
 use crate::cli::store::StoreUrl;
 
-/// What cannot change while the server runs.
+/// Settings that cannot change while the server runs.
 #[derive(Clone)]
 struct FixedSettings {
     server: Server,
@@ -27,7 +27,7 @@ impl FixedSettings {
         }
     }
 
-    /// What another one wants otherwise, by its key in the file.
+    /// The keys whose values differ.
     fn differences(&self, other: &Self) -> Vec<&'static str> {
         let (here, there) = (&self.server, &other.server);
         let keys = [
@@ -59,7 +59,7 @@ fn also_accepted_key(server: &Server) -> Option<CallbackKey> {
     server.callback_secrets.as_ref().and_then(|secrets| secrets.also_accepted)
 }
 
-/// Reads the file again, and takes over its agents and keys or changes nothing.
+/// Reads the file again. Applies all of its agents and keys, or changes nothing.
 pub(super) fn reload(
     engine: Engine,
     options: ServeOptions,

@@ -1,4 +1,4 @@
-//! A server from its start to its end.
+//! Runs a server from start to shutdown.
 
 use std::net::SocketAddr;
 use std::process::exit;
@@ -19,16 +19,16 @@ use crate::cli::open_token::OpenToken;
 use crate::cli::problem::{Exit, Problem};
 use crate::cli::{CommandResult, CommandStatus};
 
-/// What cannot be stopped at once, such as a file that is being read, is not waited for any longer.
+/// Upper bound for work that cannot be cancelled at once, such as a file read in progress.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long requests that were taken before the signal are waited for, even where `drain` is shorter.
+/// How long to wait for requests that were accepted before the signal, even if `drain` is shorter.
 const IN_FLIGHT_TIMEOUT_MIN: Duration = Duration::from_secs(1);
 
 pub(in crate::cli) struct RunningServer {
     engine: Engine,
     server: Arc<Server>,
     address: SocketAddr,
-    /// Where there is no [auth].
+    /// Only without [auth].
     open_token: Option<OpenToken>,
     drain: Duration,
     serving: JoinHandle<()>,
@@ -36,7 +36,7 @@ pub(in crate::cli) struct RunningServer {
     log: LogQueue,
 }
 
-/// Everything that is left when the work is done is stopped, and its files are closed.
+/// Afterwards stops every remaining task and closes its files.
 pub(in crate::cli) fn block_on_runtime(work: impl Future<Output = CommandResult>) -> CommandResult {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(|why| {
         let cause = format!("threads cannot be started: {why}");
@@ -48,8 +48,8 @@ pub(in crate::cli) fn block_on_runtime(work: impl Future<Output = CommandResult>
 }
 
 impl RunningServer {
-    /// The store comes first, so that a second process on one file touches nothing else; the engine comes last, so that
-    /// nothing is begun where nobody can listen.
+    /// Opens the store first, so that a second process on the same file touches nothing else. Starts the engine last,
+    /// so that no run starts if the server cannot listen.
     pub(in crate::cli) async fn start(
         options: ServeOptions,
         configuration: Configuration,
@@ -87,7 +87,7 @@ impl RunningServer {
         let connections_per_address_max = settings.connections_per_address_max;
         let server = Server::with_limits(setup, Limits { connections_per_address_max, ..Limits::default() });
         server.revoke_lapsed_grants().await;
-        // It is told to drain by name.
+        // The token is never cancelled: shutdown calls `server.drain()` instead.
         let serving = tokio::spawn(server.clone().serve(listener, CancellationToken::new()));
         Ok(Self { engine, server, address, open_token, drain: settings.drain, serving, signals, log })
     }
@@ -109,7 +109,7 @@ impl RunningServer {
             tokio::select! {
                 action = self.signals.next() => match action {
                     SignalAction::Stop => break,
-                    // What is wrong stands in the log.
+                    // `reload` logs what is wrong.
                     SignalAction::Reload => drop(self.server.reload().await),
                 },
                 _ = &mut self.serving => return Err(Problem::new(
@@ -121,17 +121,17 @@ impl RunningServer {
             }
         }
         let Self { engine, server, drain, mut serving, mut signals, log, .. } = self;
-        // Whoever reads the log may rely on it: nothing new is taken in from here on.
+        // Drain before logging: readers of the log may rely on the server accepting nothing new after this line.
         server.drain();
         tracing::info!(drain_ms = drain.as_millis() as u64, "told to stop; running calls may finish");
         let shutdown = async {
             let began = Instant::now();
-            // The engine still runs, so that each of these requests is answered with what happened.
+            // The engine is still running, so each of these requests gets its real response.
             let _ =
                 tokio::time::timeout(drain.max(IN_FLIGHT_TIMEOUT_MIN), server.wait_until_answered()).await;
             engine.drain(drain.saturating_sub(began.elapsed())).await;
             server.stop();
-            // It panicked or it ended: either way nobody is answered any more.
+            // It panicked or ended: either way no request is answered any more.
             let _ = (&mut serving).await;
         };
         tokio::select! {
@@ -147,7 +147,7 @@ impl RunningServer {
     }
 }
 
-/// Tools report to the address that others know, or else to the one that was bound.
+/// Tools send callbacks to the configured public address, or to the bound address if there is none.
 fn engine_settings(configuration: &Configuration, address: SocketAddr) -> Settings {
     let settings = &configuration.server;
     let public_url = settings.public_url.clone().unwrap_or_else(|| format!("http://{address}"));

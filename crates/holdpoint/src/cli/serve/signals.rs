@@ -1,10 +1,10 @@
-//! What the operating system tells a server.
+//! Operating system signals for the server.
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::cli::problem::{Exit, Problem};
 
-/// Signals are heard from here on, and do not end the process by themselves any more.
+/// From creation on, these signals are received here and no longer end the process by themselves.
 pub(super) struct Signals {
     terminate: Signal,
     interrupt: Signal,

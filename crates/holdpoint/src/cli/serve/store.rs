@@ -1,4 +1,4 @@
-//! The store of a server, opened.
+//! Opens the store of a server.
 
 use std::sync::Arc;
 

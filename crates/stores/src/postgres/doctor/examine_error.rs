@@ -1,4 +1,4 @@
-//! What ends the reading of one thing, of one moment, or of everything.
+//! Errors that end the examination of one item, of one snapshot, or of everything.
 
 use engine::store::{StoreError, StoreFailure};
 
@@ -6,11 +6,11 @@ use crate::doctor::Fault;
 use crate::postgres::errors::PostgresError;
 
 pub(super) enum ExamineError {
-    /// What is there cannot be. The moment can be read on.
+    /// The stored data is inconsistent. The snapshot is still readable.
     Broken(Fault),
-    /// The database cannot read what it wrote, and the moment is over.
+    /// The database cannot read what it wrote, and the snapshot is over.
     Damaged(String),
-    /// The database does not answer: nobody knows what is there.
+    /// The database does not answer: nothing is known about the data.
     Refused(StoreError),
 }
 

@@ -9,11 +9,11 @@ use super::run::PostgresRunContext;
 use crate::doctor::{FindingCode, Findings};
 use crate::postgres::nul_escape::unescape;
 
-/// So many are read at once, each with its text.
+/// Inline agents read at once, each with its text.
 const INLINE_AGENT_COUNT_MAX: i64 = 16;
 
-/// Each has the digest under which it is found, is of the thread's tenant, and came with a run of the thread. `pinned` has
-/// what these are pinned to; none where a log leaves that open.
+/// Checks that each is stored under its digest, belongs to the thread's tenant, and came with a run of the thread.
+/// `pinned` contains the digests that these runs are pinned to; `None` if an unreadable log leaves that open.
 pub(super) async fn examine(
     context: &PostgresRunContext<'_>,
     pinned: Option<&BTreeSet<Digest>>,
@@ -45,7 +45,7 @@ pub(super) async fn examine(
             let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
             findings.add(code, place, format!("the frozen agent {hex} that came with a message {what}"));
         }
-        // In a damaged index the same ones would come again and again.
+        // A damaged index could return the same rows again and again.
         if last <= after {
             return Ok(());
         }

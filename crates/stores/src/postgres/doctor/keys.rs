@@ -1,4 +1,4 @@
-//! What a thread keeps beside its logs: the order of its messages, the keys of posted messages, remembered answers.
+//! Examines what a thread stores beside its logs: the order of its messages, the keys of posts, stored responses.
 
 use super::examine_error::ExamineError;
 use super::run::PostgresRunContext;
@@ -6,9 +6,9 @@ use crate::columns::to_u64;
 use crate::doctor::{FindingCode, Findings};
 use crate::postgres::nul_escape::{escape, unescape};
 
-/// More of them say nothing more about one thread.
+/// More faults would say nothing more about one thread.
 const FAULT_COUNT_MAX: i64 = 100;
-/// Runs hold a thread one after the other: the messages of each stand together, in the order of its log, without a gap.
+/// Runs hold a thread one after the other: the messages of each are contiguous, in the order of its log, without a gap.
 const OUT_OF_ORDER: &str = "SELECT count(*) FROM (
         SELECT place, run, seq, row_number() OVER (ORDER BY place) AS due,
             lag(run) OVER (ORDER BY place) AS run_before, lag(seq) OVER (ORDER BY place) AS seq_before,
@@ -16,7 +16,7 @@ const OUT_OF_ORDER: &str = "SELECT count(*) FROM (
         FROM messages WHERE thread = $1
     ) AS m
     WHERE place <> due OR (run = run_before AND seq <= seq_before) OR (run <> run_before AND place <> begins)";
-/// The run of a key is a run of its thread.
+/// The run of a key must be a run of its thread.
 const KEYS: &str = "SELECT k.scope, r.run IS NULL, r.thread <> k.thread
     FROM post_keys k LEFT JOIN runs r ON r.run = k.run
     WHERE k.thread = $1 AND (r.run IS NULL OR r.thread <> k.thread OR k.tenant <> $2) ORDER BY k.scope LIMIT $3";

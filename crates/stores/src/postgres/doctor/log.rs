@@ -1,4 +1,4 @@
-//! The log of a run as it stands in the database, page by page.
+//! Reads the stored log of a run, page by page.
 
 use engine::store::EVENTS_BYTES_MAX;
 use tokio_postgres::Row;
@@ -8,7 +8,7 @@ use crate::doctor::Commit;
 use crate::postgres::errors::PostgresError;
 use crate::postgres::snapshot::Snapshot;
 
-/// Commits that are asked for at once, and not many more bytes than are read at once.
+/// Commits requested at once; they have not many more bytes than are read at once.
 const COMMIT_COUNT_MAX: usize = 256;
 const COMMITS: &str = "SELECT tenant, first_seq, last_seq, checkpoint, body FROM (
         SELECT *, sum(octet_length(body)) OVER (ORDER BY last_seq) - octet_length(body) AS bytes_before FROM (
@@ -40,7 +40,7 @@ impl CommitPage {
     }
 }
 
-/// A row of a page; its first column is whom it belongs to.
+/// A row of a page; its first column is the tenant.
 pub(in crate::postgres) fn parse_commit<'r>(
     row: &'r Row,
     tenant: &'r str,

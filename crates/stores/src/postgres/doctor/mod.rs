@@ -1,8 +1,9 @@
-//! A doctor: looks at everything that a database holds, compares it with what the logs say, and changes nothing.
+//! A doctor: examines everything in a database, compares it with the logs, and changes nothing.
 //!
-//! It works beside nodes, over one connection. Threads are read in short transactions, each a moment of its own, and rows
-//! in pages, so that neither the database nor this process has much to keep. Pages, indexes and constraints are the
-//! database's own, and so are leases: who holds a run is true for a moment and follows from no log.
+//! It works beside running nodes, over one connection. Threads are read in short transactions, each with its own
+//! snapshot, and rows in pages, so that neither the database nor this process has to hold much. Pages, indexes and
+//! constraints are left to the database. Leases are not examined either: who holds a run is true only for a moment and
+//! follows from no log.
 
 mod examine_error;
 mod inline_agents;
@@ -24,17 +25,17 @@ use crate::columns::to_u64;
 use examine_error::ExamineError;
 use thread::PostgresExaminedThread;
 
-/// One short transaction sees at most so many threads.
+/// Threads read in one short transaction, at most.
 const THREAD_COUNT_MAX: i64 = 64;
-/// And not many more events than this.
+/// Events read in one short transaction, approximately.
 const EVENT_COUNT_MAX: u64 = 10_000;
 const THREADS: &str = "SELECT thread, tenant, id FROM threads WHERE thread > $1 ORDER BY thread LIMIT $2";
 
-/// What was found in a database.
+/// The findings in a database.
 pub type PostgresReport = crate::doctor::DoctorReport<PostgresSize>;
 
 impl Upkeep {
-    /// Looks at the whole store. `progress` hears how far it is.
+    /// Examines the whole store and reports to `progress` how far it is.
     pub async fn examine(
         &self,
         mut progress: impl FnMut(DoctorProgress),
@@ -55,7 +56,7 @@ struct PostgresExamination<'u> {
 }
 
 impl PostgresExamination<'_> {
-    /// What keeps from looking on is no finding; all else is one.
+    /// An error that prevents further reading is returned; every other one becomes a finding.
     fn record(&mut self, place: &str, result: Result<(), ExamineError>) -> Result<(), StoreError> {
         match result {
             Ok(()) => {}
@@ -80,7 +81,7 @@ impl PostgresExamination<'_> {
 
     async fn threads(&mut self, progress: &mut impl FnMut(DoctorProgress)) -> Result<(), StoreError> {
         let counted = self.upkeep.connections.read("SELECT count(*) FROM threads", &[]).await;
-        // Only whoever watches wants to know.
+        // The total is only for the progress display, so an error does not matter.
         let count = |rows: Vec<tokio_postgres::Row>| rows.first()?.try_get(0).ok().map(to_u64);
         let total = counted.ok().and_then(count).unwrap_or(0);
         let mut after = i64::MIN;
@@ -95,7 +96,7 @@ impl PostgresExamination<'_> {
         }
     }
 
-    /// The next threads, as they all are at one moment. Gives the last one, or none if there are no more.
+    /// Examines the next threads in one snapshot. Returns the last one, or `None` if there are no more.
     async fn examine_threads(&mut self, after: i64) -> Result<Option<i64>, ExamineError> {
         let mut client = self.upkeep.connections.client().await?;
         let snapshot = Snapshot::begin(&self.upkeep.connections, &mut client).await?;
@@ -117,7 +118,7 @@ impl PostgresExamination<'_> {
                 }
                 Err(ExamineError::Refused(refused)) => return Err(ExamineError::Refused(refused)),
                 Err(error @ (ExamineError::Broken(_) | ExamineError::Damaged(_))) => {
-                    // The moment may be over with it: the next threads are read in another one.
+                    // The error may have ended the transaction: the next threads are read in another one.
                     drop(snapshot);
                     return match self.record(&thread.to_string(), Err(error)) {
                         Ok(()) => Ok(last),

@@ -1,6 +1,6 @@
-//! What belongs to no thread: rows of nobody, and frozen agents.
+//! Rows that belong to no thread: orphans, and frozen agents.
 //!
-//! What every commit writes to has no foreign key, so nobody but this looks for a row whose run or thread is gone.
+//! The tables that commits write to have no foreign keys, so only this check finds rows whose run or thread is gone.
 
 use machine::id::Digest;
 
@@ -9,15 +9,15 @@ use crate::doctor::{FindingCode, Findings};
 use crate::postgres::connection::Connections;
 use crate::postgres::nul_escape::unescape;
 
-/// So many owners are asked for in one statement, which is one moment.
+/// Owners checked in one statement, and so in one snapshot.
 const OWNER_COUNT_MAX: i32 = 1_024;
-/// So many frozen agents are read at once.
+/// Frozen agents read at once.
 const REVISION_COUNT_MAX: i64 = 16;
 
-/// A table, the column that says to whom its rows belong, and the table of those.
+/// A table, the column that names the owner of its rows, and the owner's table.
 type Owned = (&'static str, &'static str, &'static str);
 
-/// Every table whose rows belong to somebody. Each has an index that begins with the column.
+/// Every table whose rows have an owner. Each has an index that begins with the column.
 pub(super) const OWNED: [Owned; 12] = [
     ("runs", "thread", "threads"),
     ("messages", "thread", "threads"),
@@ -33,13 +33,13 @@ pub(super) const OWNED: [Owned; 12] = [
     ("remembered", "run", "runs"),
 ];
 
-/// Every row of one table that names another one.
+/// Reports the rows of one table whose owner does not exist.
 pub(super) async fn references(
     connections: &Connections,
     (table, column, of): Owned,
     findings: &mut Findings,
 ) -> Result<(), ExamineError> {
-    // From owner to owner, without a look at each row.
+    // Jumps from owner to owner, without reading every row.
     let sql = format!(
         "WITH RECURSIVE owners AS (
             (SELECT {column} AS owner, 1 AS place FROM {table} WHERE {column} > $1 ORDER BY {column} LIMIT 1)
@@ -65,7 +65,7 @@ pub(super) async fn references(
                 );
             }
         }
-        // In a damaged index the same ones would come again and again.
+        // A damaged index could return the same owners again and again.
         if last <= after {
             return Ok(());
         }
@@ -73,7 +73,7 @@ pub(super) async fn references(
     }
 }
 
-/// A frozen agent is found by the digest of its text.
+/// A frozen agent is stored under the digest of its text.
 pub(super) async fn revisions(
     connections: &Connections,
     findings: &mut Findings,

@@ -1,4 +1,4 @@
-//! One run: its row, its inbox, its suspensions and its decisions, beside what its log says.
+//! Examines one run: compares its row, its inbox, its suspensions and its decisions with its log.
 
 use std::collections::BTreeSet;
 
@@ -21,7 +21,7 @@ use crate::postgres::connection::Parameters;
 use crate::postgres::nul_escape::{escape, unescape};
 use crate::postgres::snapshot::Snapshot;
 
-/// The columns that follow from the log come first, in the order of [`RUN_COLUMNS`]. By age, as there is an index.
+/// The columns derived from the log come first, in the order of [`RUN_COLUMNS`]. Ordered by age, which has an index.
 pub(super) const RUNS_OF_THREAD: &str = "SELECT
         r.id, r.agent, r.status, r.seq, r.in_doubt, r.wake_at, r.created_at, r.started_at, r.ended_at, r.promised,
         r.tenant, r.parent_call,
@@ -35,7 +35,7 @@ const SUSPENSIONS: &str =
     "SELECT tenant, seq, closed_seq, call, kind, status, arguments, created_at, expires_at, decided_at,
         decided_by, reason, note, id, answered_by
     FROM suspensions WHERE run = $1";
-/// So many decisions are read at once.
+/// Decisions read at once.
 const DECISION_COUNT_MAX: i64 = 64;
 const DECISIONS: &str =
     "SELECT tenant, id, decision FROM decisions WHERE run = $1 AND id > $2 ORDER BY id LIMIT $3";
@@ -45,17 +45,17 @@ pub(super) struct PostgresRunColumns {
     pub(super) row: i64,
     /// In the order of [`RUN_COLUMNS`].
     derived: Vec<ColumnValue>,
-    /// What the next page begins after, as it is stored.
+    /// The stored values after which the next page begins.
     pub(super) place: (i64, String),
     pub(super) ended: bool,
     pub(super) holds: bool,
     parent: Option<i64>,
-    /// Tenant and id of the parent, if it is still there.
+    /// Tenant and id of the parent, if it still exists.
     parent_found: Option<(String, String)>,
     epoch: u64,
     interrupt_accepted: bool,
     is_woken: bool,
-    /// A node works on it.
+    /// A node holds the run.
     is_held: bool,
     control: Vec<u8>,
 }
@@ -85,7 +85,7 @@ impl PostgresRunColumns {
     }
 }
 
-/// What a run is compared with beside its log.
+/// What a run is compared with, besides its log.
 pub(super) struct PostgresRunContext<'e> {
     pub(super) snapshot: &'e Snapshot<'e>,
     pub(super) tenant: &'e str,
@@ -93,7 +93,7 @@ pub(super) struct PostgresRunContext<'e> {
     pub(super) thread_row: i64,
 }
 
-/// Looks at one run. Gives none where its log cannot be read, which is a finding of its own.
+/// Examines one run. Returns `None` if its log is unreadable, which is a finding of its own.
 pub(super) async fn examine(
     context: &PostgresRunContext<'_>,
     run: &PostgresRunColumns,
@@ -145,7 +145,7 @@ pub(super) async fn examine(
     Ok(Some(expected.control.seq))
 }
 
-/// The whole log, with the messages and calls of each page beside it.
+/// Reads the whole log and compares the messages and calls of each page with their rows.
 async fn read_log(
     context: &PostgresRunContext<'_>,
     run: &PostgresRunColumns,
@@ -171,7 +171,7 @@ async fn read_log(
     }
 }
 
-/// Leases are not looked at; but nobody took the run over under one that was never given.
+/// Leases are not examined. But the log must not contain an epoch that the row never reached.
 fn lease_fault(run: &PostgresRunColumns, expected: &ExpectedRun) -> Option<Fault> {
     (expected.epoch > run.epoch).then(|| {
         let what = format!("its lease has epoch {}; the log knows {}", run.epoch, expected.epoch);
@@ -179,7 +179,7 @@ fn lease_fault(run: &PostgresRunColumns, expected: &ExpectedRun) -> Option<Fault
     })
 }
 
-/// A parent that is gone went with its thread; one that is there is the one that the log names.
+/// A missing parent was deleted with its thread. An existing one must be the one that the log names.
 fn parent_fault(
     context: &PostgresRunContext<'_>,
     run: &PostgresRunColumns,
@@ -200,7 +200,7 @@ fn parent_fault(
     Some(new_fault(FindingCode::RunDiffers, format!("its parent is {found}, the log says {named}")))
 }
 
-/// What waits for the run.
+/// The unprocessed items of the run.
 #[derive(Default)]
 struct PostgresPendingInbox {
     tickets: BTreeSet<i64>,
@@ -242,7 +242,7 @@ fn inbox(
     if waiting > 0 && run.ended {
         note(FindingCode::InboxDiffers, format!("it has ended, and {waiting} rows wait in its inbox"));
     } else if waiting > 0 && !run.is_woken && !run.is_held {
-        // Whoever holds the run has read its inbox with the claim, and hears of what came later.
+        // The node that holds the run read its inbox with the claim, and is notified of later items.
         note(
             FindingCode::InboxDiffers,
             format!("{waiting} rows wait in its inbox, and nobody is told to look"),
@@ -285,7 +285,7 @@ fn suspensions(
     Ok(())
 }
 
-/// A decision that closed nothing stands in no event, so only one direction can be asked for.
+/// A decision that closed nothing appears in no event, so only one direction can be checked.
 async fn decisions(
     context: &PostgresRunContext<'_>,
     run: &PostgresRunColumns,
@@ -314,7 +314,7 @@ async fn decisions(
     Ok(())
 }
 
-/// Whoever works on a call is under way, or its end waits in the inbox.
+/// A child run that works on a call is still running, or its end waits in the inbox.
 async fn children(
     context: &PostgresRunContext<'_>,
     control: &Control,

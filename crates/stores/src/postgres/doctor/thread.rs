@@ -1,5 +1,5 @@
-//! One thread: its messages, call ids, grants, plugin state and holder, and what came with its messages,
-//! beside what the logs of its runs say.
+//! Examines one thread: compares its messages, call ids, grants, plugin state, holder and inline agents with the logs
+//! of its runs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::postgres::grants;
 use crate::postgres::nul_escape::{escape, unescape};
 use crate::postgres::snapshot::Snapshot;
 
-/// So many runs of a thread are read at once, each with its control.
+/// Runs of a thread read at once, each with its control.
 const RUN_COUNT_MAX: i64 = 16;
 const MESSAGE_COLUMNS: [&str; 4] = ["tenant", "run", "seq", "role"];
 const MESSAGES: &str = "SELECT m.tenant, m.run, m.seq, m.role
@@ -52,23 +52,23 @@ impl std::fmt::Display for PostgresExaminedThread {
     }
 }
 
-/// What each run wrote last under one key. Only whoever holds the thread writes, so the last one of them counts.
+/// Each run's last write under one key. Only the run that holds the thread writes, so the latest of them counts.
 type LastWrites<T> = Vec<(i64, T)>;
 
-/// What the logs of a thread say together.
+/// The state that all logs of a thread together imply.
 #[derive(Default)]
 pub(super) struct PostgresExpectedThread {
     messages: u64,
     calls: u64,
     grants: BTreeMap<GrantId, GrantRow>,
-    /// By run, plugin and key; the run is 0 where it is kept for the whole thread.
+    /// By run, plugin and key; the run is 0 for state of the whole thread.
     state: BTreeMap<(i64, String, String), LastWrites<Arc<Json>>>,
     /// The frozen agents of its runs.
     pub(super) pinned: BTreeSet<Digest>,
-    /// Runs that have not ended, and those of them that hold the thread.
+    /// The number of runs that have not ended, and how many of them hold the thread.
     unended: u64,
     holders: u64,
-    /// A log that cannot be read leaves open what else there should be.
+    /// A log is unreadable, so it is unknown what else should exist.
     incomplete: bool,
 }
 
@@ -132,7 +132,7 @@ impl LoggedRows {
         self.calls.extend(rows.calls);
     }
 
-    /// They have their rows.
+    /// Checks that they have their rows.
     pub(super) async fn compare(
         &self,
         context: &PostgresRunContext<'_>,
@@ -177,7 +177,7 @@ impl LoggedRows {
     }
 }
 
-/// What the same run wrote before under the same key does not count any more.
+/// Replaces what the same run wrote before under the same key.
 fn write<T>(written: &mut LastWrites<T>, run: i64, value: T) {
     written.retain(|(writer, _)| *writer != run);
     written.push((run, value));
@@ -229,7 +229,7 @@ impl PostgresExpectedThread {
         self.compare_state(context, &order, place, findings).await
     }
 
-    /// Where the last message of each run stands, if two runs wrote under the same key.
+    /// The position of each run's last message, if two runs wrote under the same key.
     async fn order(&self, context: &PostgresRunContext<'_>) -> Result<RunOrder, ExamineError> {
         let mut order = RunOrder::default();
         if self.state.values().any(|written| written.len() > 1) {
@@ -294,12 +294,12 @@ impl PostgresExpectedThread {
     }
 }
 
-/// The place of the last message of each run. Runs hold the thread one after the other.
+/// The position of each run's last message. Runs hold the thread one after the other.
 #[derive(Default)]
 struct RunOrder(BTreeMap<i64, i64>);
 
 impl RunOrder {
-    /// What counts of all that was written. A run without a message may have come at any time.
+    /// The writes that may be the latest. A run without a message may have held the thread at any time.
     fn latest<'w, T>(&self, written: &'w [(i64, T)]) -> impl Iterator<Item = &'w T> {
         let place = |run: &i64| self.0.get(run).copied();
         let last = written.iter().filter_map(|(run, _)| place(run)).max();

@@ -1,4 +1,4 @@
-//! Columns as PostgreSQL gives them.
+//! Column values as PostgreSQL returns them.
 
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
@@ -7,7 +7,7 @@ use crate::doctor::ColumnValue;
 use crate::postgres::errors::PostgresError;
 use crate::postgres::nul_escape::unescape;
 
-/// So many columns of a row, from this one on.
+/// `count` columns of a row, from the column `first` on.
 pub(super) fn columns(row: &Row, first: usize, count: usize) -> Result<Vec<ColumnValue>, PostgresError> {
     row.columns()
         .iter()

@@ -1,4 +1,4 @@
-//! Frozen agents that came with the messages of a thread.
+//! Checks the frozen agents that came with the messages of a thread.
 
 use std::collections::BTreeSet;
 
@@ -7,8 +7,8 @@ use rusqlite::{Connection, params};
 
 use crate::doctor::{Fault, FindingCode, Findings};
 
-/// Each has the digest under which it is found, is of the thread's tenant, and came with a run of the thread. `pinned` has
-/// what these are pinned to; none where a log leaves that open.
+/// Each must be stored under the digest of its text, belong to the thread's tenant, and be one that a run of the thread
+/// is pinned to. `pinned` has the digests that the runs are pinned to; none if an unreadable log leaves that unknown.
 pub(super) fn examine(
     connection: &Connection,
     (thread, tenant): (i64, &str),

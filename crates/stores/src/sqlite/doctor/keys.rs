@@ -1,4 +1,5 @@
-//! What a thread keeps beside its logs: the order of its messages, the keys of posted messages, remembered answers.
+//! Checks what a thread keeps besides its logs: the order of its messages, the keys of posted messages, stored
+//! responses.
 
 use rusqlite::{Connection, params};
 
@@ -6,13 +7,13 @@ use crate::columns::to_u64;
 use crate::doctor::{Fault, FindingCode, Findings};
 use crate::sqlite::keys::{seal_of_answer, seal_of_key};
 
-/// Commits of one thread stand in the file in the order in which they were written.
+/// A thread's commits are in the file in the order in which they were written.
 const OUT_OF_ORDER: &str = "SELECT count(*) FROM ( \
         SELECT m.place, row_number() OVER (ORDER BY ( \
             SELECT c.row FROM commits c WHERE c.run = m.run AND c.last_seq >= m.seq ORDER BY c.last_seq LIMIT 1 \
         ), m.seq) AS due FROM messages m WHERE m.thread = ?1 \
     ) WHERE place <> due";
-/// The run of a key is a run of its thread.
+/// The run of a key must be a run of its thread.
 const KEYS: &str = "SELECT k.scope, k.tenant = ?2, r.thread, k.run, k.body, k.seal \
     FROM post_keys k LEFT JOIN runs r ON r.row = k.run WHERE k.thread = ?1";
 const ANSWERS: &str = "SELECT a.scope, a.tenant = ?2, r.id, a.body, a.status, a.seal, a.answer \

@@ -1,4 +1,4 @@
-//! The log of a run as it stands in the file.
+//! Reads the log of a run as it is stored in the file.
 
 use machine::projection_rows::ProjectionRows;
 use rusqlite::Connection;
@@ -9,7 +9,7 @@ use crate::doctor::{Commit, ExpectedRun, Fault, LogFold};
 const COMMITS: &str = "SELECT row, tenant, first_seq, last_seq, checkpoint, body FROM commits WHERE run = ?1 \
                        ORDER BY last_seq";
 
-/// `each` sees the rows that every commit writes beside the log, with the number of the commit.
+/// `each` receives the rows that every commit writes beside the log, with the number of the commit.
 pub(super) fn read(
     connection: &Connection,
     run: i64,

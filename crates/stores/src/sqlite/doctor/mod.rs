@@ -1,7 +1,7 @@
-//! A doctor: looks at everything that a file holds, compares it with what the logs say, and changes nothing.
+//! Checks everything in a file against the logs, and changes nothing.
 //!
-//! It works beside a server. Threads are read in short transactions, each a moment of its own; only the pages are
-//! looked at in one long one.
+//! It can run beside a server. Threads are read in short transactions, each with a snapshot of its own; only the pages
+//! are checked in one long transaction.
 
 mod fault;
 mod inline_agents;
@@ -24,15 +24,15 @@ use super::size::{self, SqliteSize};
 use crate::columns::to_u64;
 use crate::doctor::Fault;
 
-/// One short transaction sees at most so many threads.
+/// Maximum number of threads read in one short transaction.
 const THREAD_COUNT_MAX: u32 = 64;
-/// And not many more events than this.
+/// A transaction reads not many more events than this.
 const EVENT_COUNT_MAX: u64 = 10_000;
 
-/// What was found in a file.
+/// The findings for a file.
 pub type SqliteReport = crate::doctor::DoctorReport<SqliteSize>;
 
-/// Looks at the whole file. `progress` hears how far it is.
+/// Checks the whole file. `progress` receives how far it is.
 pub fn examine(
     path: impl AsRef<Path>,
     mut progress: impl FnMut(DoctorProgress),
@@ -99,10 +99,10 @@ impl<'c> SqliteExamination<'c> {
         }
     }
 
-    /// The next threads, as they all are at one moment. Gives the last one, or none if there are no more.
+    /// Checks the next threads in one snapshot. Returns the last one, or none if there are no more.
     fn examine_threads(&mut self, after: i64) -> Result<Option<i64>, Fault> {
         let snapshot = self.connection.unchecked_transaction()?;
-        // A server that is started again meanwhile opens the file once more.
+        // Read again each time: a server that restarts meanwhile opens the file once more.
         let openings = pages::openings(self.connection)?;
         let sql = "SELECT row FROM threads WHERE row > ?1 ORDER BY row LIMIT ?2";
         let mut statement = self.connection.prepare_cached(sql)?;

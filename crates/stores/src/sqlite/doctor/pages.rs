@@ -1,14 +1,14 @@
-//! What SQLite itself can say: pages, constraints, references; and the rows that belong to no thread.
+//! SQLite's own checks of pages, constraints and references, and the rows that belong to no thread.
 
 use machine::id::Digest;
 use rusqlite::Connection;
 
 use crate::doctor::{Fault, FindingCode, Findings};
 
-/// More complaints say nothing more.
+/// Further complaints add no information.
 const COMPLAINT_COUNT_MAX: usize = 100;
 
-/// Pages, indexes, and the types of columns.
+/// Checks pages, indexes, and the types of columns.
 pub(super) fn integrity(connection: &Connection, findings: &mut Findings) -> Result<(), Fault> {
     let mut statement = connection.prepare(&format!("PRAGMA integrity_check({COMPLAINT_COUNT_MAX})"))?;
     let mut rows = statement.query([])?;
@@ -21,7 +21,7 @@ pub(super) fn integrity(connection: &Connection, findings: &mut Findings) -> Res
     Ok(())
 }
 
-/// Every row that names another one.
+/// Checks every foreign key.
 pub(super) fn references(connection: &Connection, findings: &mut Findings) -> Result<(), Fault> {
     let mut statement = connection.prepare("PRAGMA foreign_key_check")?;
     let mut rows = statement.query([])?;
@@ -42,7 +42,7 @@ pub(super) fn references(connection: &Connection, findings: &mut Findings) -> Re
     Ok(())
 }
 
-/// A frozen agent is found by the digest of its text.
+/// Checks that each frozen agent is stored under the digest of its text.
 pub(super) fn revisions(connection: &Connection, findings: &mut Findings) -> Result<(), Fault> {
     let mut statement = connection.prepare("SELECT digest, text FROM revisions")?;
     let mut rows = statement.query([])?;

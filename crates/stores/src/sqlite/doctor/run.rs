@@ -1,4 +1,4 @@
-//! One run: its row, its inbox, its suspensions and its decisions, beside what its log says.
+//! Checks one run: compares its row, its inbox, its suspensions and its decisions with its log.
 
 use std::collections::BTreeSet;
 
@@ -21,7 +21,7 @@ use crate::sqlite::revisions;
 pub(super) const RUNS_OF_THREAD: &str = "SELECT id, agent, status, seq, in_doubt, wake_at, created_at, started_at, ended_at, promised, tenant, parent_call, \
         row, parent, holds, epoch, interrupt_accepted, ready, control \
      FROM runs WHERE thread = ?1 ORDER BY row";
-/// The columns of a run that its log does not have.
+/// The columns of a run that do not follow from its log.
 pub(super) struct SqliteRunColumns {
     pub(super) row: i64,
     pub(super) id: String,
@@ -50,16 +50,16 @@ impl SqliteRunColumns {
     }
 }
 
-/// What a run is compared with beside its log.
+/// What a run is compared with besides its log.
 pub(super) struct SqliteRunContext<'e> {
     pub(super) connection: &'e Connection,
     pub(super) tenant: &'e str,
     pub(super) thread: &'e str,
-    /// How often the file was opened: no lease is of a later process.
+    /// How often the file was opened. No lease has an epoch of a later opening.
     pub(super) openings: u64,
 }
 
-/// Looks at one run. Gives none where its log cannot be read, which is a finding of its own.
+/// Checks one run. Returns none if its log cannot be read, which is a finding of its own.
 pub(super) fn examine(
     context: &SqliteRunContext<'_>,
     run: &SqliteRunColumns,
@@ -123,7 +123,7 @@ fn lease_fault(
     Some(new_fault(FindingCode::RunDiffers, what))
 }
 
-/// A parent that is gone went with its thread; one that is there is the one that the log names.
+/// If the parent is missing, it was deleted with its thread. If it exists, it must be the one that the log names.
 fn parent_fault(
     context: &SqliteRunContext<'_>,
     run: &SqliteRunColumns,
@@ -147,7 +147,7 @@ fn parent_fault(
     Ok(Some(new_fault(FindingCode::RunDiffers, format!("its parent is {found}, the log says {named}"))))
 }
 
-/// What waits for the run.
+/// What the run's inbox contains.
 #[derive(Default)]
 struct SqlitePendingInbox {
     tickets: BTreeSet<i64>,
@@ -239,7 +239,7 @@ fn suspensions(
     Ok(())
 }
 
-/// A decision that closed nothing stands in no event, so only one direction can be asked for.
+/// A decision that closed no suspension appears in no event, so this can be checked in one direction only.
 fn decisions(
     context: &SqliteRunContext<'_>,
     run: &SqliteRunColumns,
@@ -265,7 +265,7 @@ fn decisions(
     Ok(())
 }
 
-/// Whoever works on a call is under way, or its end waits in the inbox.
+/// A child that a call waits for must still be running, or its end must be in the inbox.
 fn children(
     context: &SqliteRunContext<'_>,
     control: &Control,

@@ -1,7 +1,7 @@
-//! The tables are ours, and no row breaks what they demand.
+//! Checks that the tables have this version's schema, and that no row violates its constraints.
 //!
-//! SQLite forgets the `CHECK` constraints of a file that it may not write to, and its own integrity check with them. So
-//! they are asked for here, as the tables of this version demand them.
+//! SQLite ignores the `CHECK` constraints of a file opened read-only, even in its own integrity check. So this module
+//! evaluates them as this version's tables define them.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use rusqlite::{Connection, params};
 use crate::doctor::{Fault, FindingCode, Findings};
 use crate::sqlite::file::MIGRATIONS;
 
-/// By kind and name. An index that a table makes by itself has no text.
+/// By kind and name. An index that SQLite creates for a table has no text.
 type Definitions = BTreeMap<(String, String), Option<String>>;
 
 pub(super) fn examine(connection: &Connection, findings: &mut Findings) -> Result<(), Fault> {
@@ -49,7 +49,7 @@ fn definitions(connection: &Connection) -> rusqlite::Result<Definitions> {
     rows.collect()
 }
 
-/// One pass over the table for all of them.
+/// Checks all constraints in one pass over the table.
 fn constraints(
     connection: &Connection,
     table: &str,
@@ -79,7 +79,7 @@ fn constraints(
     Ok(())
 }
 
-/// What stands between the parentheses of every `CHECK`. No text in them has a parenthesis of its own.
+/// The text between the parentheses of every `CHECK`. No string literal in it contains a parenthesis.
 fn checks(definition: &str) -> Vec<&str> {
     let mut checks = Vec::new();
     for (_, rest) in

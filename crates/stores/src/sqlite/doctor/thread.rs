@@ -1,5 +1,5 @@
-//! One thread: its messages, call ids, grants, plugin state, head and holder, and what came with its messages, beside what
-//! the logs of its runs say.
+//! Checks one thread: compares its messages, call ids, grants, plugin state, head, holder and inline agents with the
+//! logs of its runs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -41,21 +41,21 @@ impl SqliteExaminedThread {
     }
 }
 
-/// What the logs of a thread say together. Later commits count more.
+/// What the logs of a thread's runs imply together. Later commits override earlier ones.
 #[derive(Default)]
 struct SqliteExpectedThread {
     messages: u64,
     calls: u64,
     head: Option<(i64, MessageId)>,
     grants: BTreeMap<GrantId, GrantRow>,
-    /// By run, plugin and key; the run is 0 where it is kept for the whole thread.
+    /// By run, plugin and key; the run is 0 for state of the whole thread.
     state: BTreeMap<(i64, String, String), (i64, Arc<Value>)>,
     /// The frozen agents of its runs.
     pinned: BTreeSet<Digest>,
     /// Runs that have not ended, and those of them that hold the thread.
     unended: u64,
     holders: u64,
-    /// A log that cannot be read leaves open what else there should be.
+    /// True if a log cannot be read, because then the expected rows are not all known.
     incomplete: bool,
 }
 
@@ -108,7 +108,7 @@ pub(super) fn examine(
     Ok(seen)
 }
 
-/// The messages and call ids of one commit have their rows.
+/// Checks that the messages and call ids of one commit have their rows.
 fn messages(
     connection: &Connection,
     thread: i64,

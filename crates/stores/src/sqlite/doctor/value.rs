@@ -1,4 +1,4 @@
-//! Columns as SQLite gives them.
+//! Column values as SQLite returns them.
 
 use rusqlite::Row;
 use rusqlite::types::Value as Stored;
@@ -15,7 +15,7 @@ fn value(stored: Stored) -> ColumnValue {
     }
 }
 
-/// The columns of a row that are not what they must be, from this column on, in words.
+/// Describes the columns of a row, from `first` on, that differ from the expected values.
 pub(super) fn row_differences(
     row: &Row<'_>,
     first: usize,

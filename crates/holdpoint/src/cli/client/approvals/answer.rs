@@ -1,4 +1,4 @@
-//! `holdpoint approvals answer ID`: what a tool asks, or what became of a call in doubt.
+//! `holdpoint approvals answer ID`: answers a tool's question, or settles a call in doubt.
 
 use clap::Args;
 use serde_json::json;

@@ -1,4 +1,4 @@
-//! `holdpoint approvals approve ID`: yes, to exactly what was shown.
+//! `holdpoint approvals approve ID`: approves exactly what was shown.
 
 use std::fmt::Write as _;
 use std::io::{self, BufRead, IsTerminal};
@@ -42,7 +42,7 @@ pub(super) struct Approve {
 }
 
 impl Approve {
-    /// Without a terminal no question can be shown and answered, so the command line has to say what is approved.
+    /// Without a terminal the command cannot ask for confirmation, so the flags have to say what is approved.
     pub(super) fn require_flags_without_terminal(&self) -> Result<(), Problem> {
         let is_interactive = io::stdin().is_terminal() && io::stderr().is_terminal();
         let missing = self.missing_flags(is_interactive);
@@ -79,7 +79,7 @@ impl Approve {
                 print_stderr("Nothing was decided.");
                 return Ok(CommandStatus::Failure);
             }
-            // What somebody else edits meanwhile is not what was shown.
+            // Bind the approval to the arguments that were shown, in case they are edited meanwhile.
             digest = digest.or(held.arguments_digest);
         }
         decide(connection, &self.id, "approve", &self.body(edited, digest), json).await
@@ -100,7 +100,7 @@ impl Approve {
     }
 }
 
-/// Nobody is asked what counts for nothing.
+/// Refuses before asking if the approval would have no effect.
 fn can_be_approved(held: &Approval) -> Result<(), Problem> {
     let id = escaped(&held.id);
     if held.kind != "approval" {
@@ -116,7 +116,7 @@ fn can_be_approved(held: &Approval) -> Result<(), Problem> {
     Ok(())
 }
 
-/// All of what would run, whatever its length.
+/// Shows everything that would run, whatever its length.
 fn question(held: &Approval, edited: Option<&Value>, future: bool) -> String {
     let mut text = format!("{} wants to call {}\n", escaped(&held.agent), escaped(&held.tool));
     if !held.tool_description.is_empty() {
@@ -139,7 +139,7 @@ fn question(held: &Approval, edited: Option<&Value>, future: bool) -> String {
 
 const PROMPT: &str = "Approve? [y/N] ";
 
-/// Only a plain yes is one; nothing, and the end of the input, are not.
+/// Only an explicit yes counts. An empty line and the end of the input do not.
 fn confirm(
     question: &str,
     discard_typed_input: impl FnOnce() -> io::Result<()>,
@@ -147,7 +147,7 @@ fn confirm(
     output: &mut impl io::Write,
 ) -> bool {
     let mut show = |text: &str| output.write_all(text.as_bytes()).and_then(|()| output.flush());
-    // What could not be shown cannot be agreed to, and neither can what was not shown yet.
+    // Never accept a yes if the question could not be shown, nor a yes that was typed before it was shown.
     if show(question).and_then(|()| discard_typed_input()).and_then(|()| show(PROMPT)).is_err() {
         return false;
     }
@@ -158,7 +158,7 @@ fn confirm(
     }
 }
 
-/// A yes that was typed earlier was about something else.
+/// A yes that was typed earlier was meant for something else.
 #[cfg(unix)]
 fn discard_typed_input() -> io::Result<()> {
     use rustix::termios::{QueueSelector, tcflush};

@@ -1,4 +1,4 @@
-//! `holdpoint approvals list`: what waits for a person, with what would run.
+//! `holdpoint approvals list`: pending approvals, each with the call that would run.
 
 use std::fmt::Write;
 
@@ -15,7 +15,7 @@ use crate::cli::output::{print, print_raw, print_stderr};
 use crate::cli::{CommandResult, CommandStatus};
 
 const LIMIT: usize = 100;
-/// Of arguments in a list. Whoever approves is shown all.
+/// Limit for the arguments in a list. `approvals approve` shows all of them.
 const ARGUMENTS_CHARS_MAX: usize = 2_000;
 
 /// List what waits for a person, the oldest first
@@ -74,7 +74,7 @@ impl ListApprovals {
 
 pub(super) fn as_text(approval: &Approval, now: i64) -> String {
     let (id, kind, status) = (escaped(&approval.id), escaped(&approval.kind), escaped(&approval.status));
-    // When it got this status: a decided one is as old as its decision.
+    // The age of the current status: for a decided approval, the time since the decision.
     let since = approval.decided_at.as_ref().unwrap_or(&approval.created_at);
     let mut text = format!("{id}  {kind}  {status}  {} ago\n", times::age(since, now));
     let arguments = cut(&compact(&approval.arguments), ARGUMENTS_CHARS_MAX);

@@ -1,4 +1,4 @@
-//! `holdpoint approvals`: what waits for a person, and what the person says.
+//! `holdpoint approvals`: lists what waits for a person, and sends the person's decisions.
 
 mod answer;
 mod approve;
@@ -50,7 +50,7 @@ impl Approvals {
     }
 
     pub(in crate::cli) fn run(&self, global: &GlobalArgs) -> CommandResult {
-        // Whoever cannot be asked is told so before a server is.
+        // Check the flags before contacting the server.
         if let Some(ApprovalsCommand::Approve(approve)) = &self.command {
             approve.require_flags_without_terminal()?;
         }
@@ -69,7 +69,7 @@ impl Approvals {
     }
 }
 
-/// The commands that settle what is held, one in a line.
+/// The commands that settle a held call, one per line.
 pub(super) fn how_to_decide(kind: &str, id: &str, margin: &str) -> String {
     let id = escaped(id);
     let commands: &[&str] = match kind {
@@ -82,12 +82,12 @@ pub(super) fn how_to_decide(kind: &str, id: &str, margin: &str) -> String {
     commands.iter().map(line).collect()
 }
 
-/// What a question is to the kind of what is held: a call in doubt asks nothing, and says why.
+/// The label of the question. For a call in doubt it explains the reason instead of asking.
 pub(super) fn question_label(kind: &str) -> &'static str {
     if kind == "in_doubt" { "why" } else { "asks" }
 }
 
-/// Says it, and shows what came of it.
+/// Sends the decision and prints the result.
 async fn decide(connection: &Connection, id: &str, verb: &str, body: &Value, json: bool) -> CommandResult {
     let path = format!("/v1/approvals/{}/{verb}", percent_encoded(id));
     let text = connection.post_decision(&path, body).await?;
@@ -111,7 +111,7 @@ fn decision_line(approval: &Approval) -> String {
     text
 }
 
-/// JSON as somebody typed it, or `@FILE`.
+/// JSON from the command line, or from a file with `@FILE`.
 fn parse_json_option(option: &str, text: &str) -> Result<Value, Problem> {
     let wrong = |cause: String, next: &str| Problem::new("BAD_JSON", cause, next, Exit::Configuration);
     let text = match text.strip_prefix('@') {

@@ -1,4 +1,4 @@
-//! `holdpoint approvals reject ID`: no, and what becomes of the run.
+//! `holdpoint approvals reject ID`: rejects a held call and says what happens to the run.
 
 use clap::Args;
 use serde_json::{Map, Value};

@@ -1,4 +1,4 @@
-//! `holdpoint approvals show ID`: all of one approval, with what a script needs to decide it.
+//! `holdpoint approvals show ID`: everything about one approval, with what a script needs to decide it.
 
 use std::fmt::Write;
 
@@ -32,7 +32,7 @@ impl ShowApproval {
     }
 }
 
-/// What the list shows, and what it leaves out.
+/// The text of the list, plus what the list omits.
 fn full_text(approval: &Approval, now: i64) -> String {
     let mut text = as_text(approval, now);
     if !approval.tool_description.is_empty() {

@@ -1,4 +1,4 @@
-//! `holdpoint runs interrupt RUN`: the end of a run, without waiting for anything.
+//! `holdpoint runs interrupt RUN`: ends a run without waiting for anything.
 
 use clap::Args;
 use serde_json::json;

@@ -1,4 +1,4 @@
-//! `holdpoint runs list`: the newest runs, one in a line.
+//! `holdpoint runs list`: the newest runs, one per line.
 
 use clap::Args;
 use clap::builder::RangedU64ValueParser;

@@ -1,4 +1,4 @@
-//! `holdpoint runs`: what a server runs, one of them in detail, one as it goes on, and the end of one.
+//! `holdpoint runs`: lists the runs of a server, shows one, follows one, or interrupts one.
 
 mod interrupt;
 mod list;

@@ -1,4 +1,4 @@
-//! `holdpoint runs show RUN`: how a run stands, and what to do about it.
+//! `holdpoint runs show RUN`: the state of a run, and what to do about it.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

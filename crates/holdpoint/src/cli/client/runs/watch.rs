@@ -1,4 +1,4 @@
-//! `holdpoint runs watch RUN`: a run as it goes on, over lost connections and restarted servers, until its end.
+//! `holdpoint runs watch RUN`: follows a run across lost connections and server restarts until it ends.
 
 use std::time::Duration;
 
@@ -14,10 +14,10 @@ use crate::cli::output::{print_raw, print_stderr, write_stdout};
 use crate::cli::problem::Problem;
 use crate::cli::{CommandResult, CommandStatus};
 
-/// Between two tries, at first and at most.
+/// The first and the longest pause between two attempts to connect.
 const PAUSE_FIRST: Duration = Duration::from_millis(250);
 const PAUSE_MAX: Duration = Duration::from_secs(8);
-/// A server that has been away for so long is not waited for any longer.
+/// Give up on a server that has been unreachable for this long.
 const RECONNECT_MAX: Duration = Duration::from_secs(300);
 
 /// Follow a run until it ends
@@ -45,7 +45,7 @@ impl Watch {
         let mut reached_at = Instant::now();
         loop {
             match connection.follow(&events, watcher.seen).await {
-                // Nothing is left of a run that has ended.
+                // The run has ended and there are no more events.
                 Ok(None) => {
                     let run: Run = read(connection, &connection.get(&path).await?)?;
                     return Ok(command_status(&run.status));
@@ -87,15 +87,15 @@ fn command_status(status: &str) -> CommandStatus {
     if status == "completed" { CommandStatus::Success } else { CommandStatus::Failure }
 }
 
-/// What was heard of a run so far, over all connections.
+/// What was received of a run so far, over all connections.
 struct Watcher {
     seen: u64,
-    /// None where the frames themselves are wanted.
+    /// None with `--json`: the frames are printed as they are.
     live: Option<LiveText>,
 }
 
 impl Watcher {
-    /// Until the run ends, or this connection does; nobody who listens is an end too.
+    /// Returns when the run ends, the connection ends, or the reader of standard output is gone.
     async fn follow(
         &mut self,
         connection: &Connection,
@@ -109,7 +109,7 @@ impl Watcher {
             };
             let event: Event = read(connection, &data)?;
             if let Some(seq) = event.seq {
-                // A server that lost track of us begins anew.
+                // Skip events that the server sends again after it lost our position.
                 if seq <= self.seen {
                     continue;
                 }
