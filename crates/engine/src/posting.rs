@@ -181,8 +181,7 @@ pub(crate) async fn post(node: &Arc<Node>, message: Message) -> Result<Posted, P
         let begin = match admit(&seen.state, if_busy) {
             Admission::Refuse(busy) => return Err(PostError::Busy(busy)),
             Admission::Hold if attempt == 0 => Begin::AtOnce,
-            // Another message came first. A run that is only queued is not refused, whatever else happens on the
-            // thread.
+            // Another message came first. A run that is only queued is never refused for that.
             Admission::Hold | Admission::Enqueue | Admission::Supersede => Begin::WhenClaimed,
         };
         check_quotas(node, &message, &seen).await?;

@@ -12,10 +12,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 pub(super) enum Amount {
     Unknown,
     Done(u64),
-    Part {
-        done: u64,
-        total: u64,
-    },
+    Part { done: u64, total: u64 },
 }
 
 #[derive(Debug, Default)]
