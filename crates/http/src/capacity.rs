@@ -220,16 +220,16 @@ mod tests {
     async fn a_request_that_waits_holds_no_permit() {
         let (one, other) = tenant_capacities(&Limits { requests_max: 1, ..Limits::default() });
         let permit = one.acquire_request().await.expect("free");
-        assert!(other.acquire_request().await.is_none(), "there is one, and somebody has it");
+        assert!(other.acquire_request().await.is_none(), "the only permit is taken");
         let seen = permit.release_while(async { other.acquire_request().await.is_some() }).await;
-        assert!(seen, "somebody else works meanwhile");
+        assert!(seen, "another request has the permit meanwhile");
         assert!(other.acquire_request().await.is_none(), "it is taken again");
         // Another request takes the permit first: the result of `waiting` is returned all the same.
         let mut theirs = None;
         permit.release_while(async { theirs = other.acquire_request().await }).await;
         assert!(theirs.is_some());
         drop(permit);
-        assert!(one.acquire_request().await.is_none(), "whoever has no place gives none back");
+        assert!(one.acquire_request().await.is_none(), "a request without a permit gives none back");
     }
 
     #[tokio::test]

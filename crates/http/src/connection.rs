@@ -365,7 +365,10 @@ mod tests {
         let network = [count("2001:db8::1"), count("2001:db8::ffff:1")];
         assert!(count("2001:db8::2").is_none() && count("2001:db8:0:1::2").is_some());
         drop((first, network));
-        assert!(addresses.0.lock().expect("nobody panicked").is_empty(), "nothing is kept of who is gone");
+        assert!(
+            addresses.0.lock().expect("no holder of the lock panicked").is_empty(),
+            "nothing is kept of who is gone"
+        );
         let unbounded: Vec<_> =
             (0..10).map(|_| addresses.acquire(IpAddr::from([192, 0, 2, 1]), None)).collect();
         assert!(unbounded.iter().all(Option::is_some));

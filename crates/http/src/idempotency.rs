@@ -94,7 +94,7 @@ impl<'a> IdempotentRequest<'a> {
     ) -> Result<Response, ApiError> {
         let Some((scope, body)) = self.key else { return Ok((status, Json(answer)).into_response()) };
         let answer = serde_json::to_string(answer).map_err(|error| {
-            tracing::error!(%error, "an answer cannot be written down");
+            tracing::error!(%error, "a response cannot be serialized");
             ApiError::internal()
         })?;
         let given = StoredResponse { body, status: status.as_u16(), answer };

@@ -124,7 +124,7 @@ impl Metrics {
         self.run_counts_cache.refresh(engine, run_counts_age_max).await;
         let mut shown = String::new();
         text::encode(&mut shown, &self.registry).map_err(|error| {
-            tracing::error!(%error, "the numbers cannot be shown");
+            tracing::error!(%error, "the metrics cannot be encoded");
             ApiError::internal()
         })?;
         Ok(shown)

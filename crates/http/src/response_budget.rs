@@ -87,7 +87,7 @@ pub(crate) async fn budget_response(
     };
     let (parts, body) = response.into_parts();
     let bytes = to_bytes(body, usize::MAX).await.map_err(|error| {
-        tracing::error!(%error, "an answer cannot be written down");
+        tracing::error!(%error, "a response cannot be serialized");
         ApiError::internal()
     })?;
     Ok(Response::from_parts(parts, Body::from(Bytes::from_owner(BudgetedBytes { bytes, _permit: permit }))))
@@ -162,7 +162,7 @@ mod tests {
         answer(&capacity, 1024, true).await.expect("a small one needs none");
         let refused = answer(&capacity, LARGE, true).await.expect_err("there is no room left");
         assert_eq!(refused.code, Code::RateLimited);
-        let done = answer(&capacity, LARGE, false).await.expect("it is told");
+        let done = answer(&capacity, LARGE, false).await.expect("a write gets its response");
         assert!(capacity.acquire_request().await.is_none(), "and keeps the place until it is sent");
         drop(done);
         // A part that is not sent yet counts like the whole, because the whole is in memory.

@@ -276,7 +276,7 @@ async fn openapi_json() -> Result<impl IntoResponse, ApiError> {
         Some(text) => text,
         None => {
             let text = openapi().to_pretty_json().map_err(|error| {
-                tracing::error!(%error, "the document cannot be written down");
+                tracing::error!(%error, "the OpenAPI document cannot be serialized");
                 ApiError::internal()
             })?;
             TEXT.get_or_init(|| text)

@@ -204,7 +204,7 @@ pub struct Origins {
     pub public_url: Option<String>,
 }
 
-/// An agent as clients see it. Addresses and keys of models and tools are nobody's business.
+/// An agent as clients see it. Addresses and keys of models and tools are left out.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct AgentShown {
     pub name: String,

@@ -6,9 +6,10 @@ use engine::deciding::{Answer, Decide};
 use engine::feed::FeedItem;
 use engine::store::{ApprovalFilter, Page, StoreError, SuspensionView};
 use machine::call::Call;
+use machine::event::VoidReason;
 use machine::id::{Principal, SuspensionId};
 use machine::inbox::{Refusal, Verdict};
-use machine::projection_rows::{ApprovalStatus, TOOL_CHANGED};
+use machine::projection_rows::ApprovalStatus;
 use machine::suspension::SuspensionKind;
 
 use crate::capacity::RequestPermit;
@@ -78,7 +79,8 @@ fn has_won(settled: &SuspensionView, by: &Principal, answer: &Answer) -> bool {
 
 /// Whether the approval no longer counts because the tool has changed.
 pub(crate) fn is_void(settled: &SuspensionView) -> bool {
-    settled.status == ApprovalStatus::Expired && settled.reason.as_deref() == Some(TOOL_CHANGED)
+    settled.status == ApprovalStatus::Expired
+        && settled.reason.as_deref() == Some(VoidReason::ToolChanged.as_str())
 }
 
 /// The approval that holds the call again after a void one; none if the call ended in another way. The hooks that run

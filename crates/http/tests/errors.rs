@@ -23,7 +23,7 @@ fn pages() -> PathBuf {
 #[test]
 fn every_code_has_its_page_and_every_page_its_code() {
     let codes: BTreeSet<String> = Code::ALL.iter().map(|code| format!("{}.md", code.as_str())).collect();
-    assert_eq!(codes.len(), Code::ALL.len(), "a code stands twice in the list");
+    assert_eq!(codes.len(), Code::ALL.len(), "a code is listed twice");
     let there: BTreeSet<String> = fs::read_dir(pages())
         .expect("docs/errors is there")
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())

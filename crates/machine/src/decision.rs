@@ -239,7 +239,7 @@ fn in_doubt(resume: &Resume) -> Result<DecisionMeaning<'_>, String> {
         }
         Payload::Result(value) => Ok(DecisionMeaning::Result(value)),
         Payload::Error(_) => {
-            Err("a call in doubt is retried, given its result, or given up; nobody knows that it failed"
+            Err("a call in doubt is retried, given its result, or given up; it cannot be reported as failed"
                 .into())
         }
     }

@@ -6,6 +6,10 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+mod questions;
+
+pub use questions::{ArgumentsFrom, CallChange, Closing, Settlement, Subject};
+
 pub use crate::call_error::{CallError, CallErrorCode};
 pub use crate::message::{CallInMessage, Message, NoteBody, Origin, Sealed, ToolBody};
 pub use crate::termination::InterruptCause;
@@ -265,42 +269,6 @@ pub enum Fact {
     },
 }
 
-impl Fact {
-    /// The event's name in the log and on the wire.
-    #[must_use]
-    pub const fn name(&self) -> &'static str {
-        match self {
-            Self::RunQueued(_) => "run.queued",
-            Self::RunStarted { .. } => "run.started",
-            Self::RunWaiting { .. } => "run.waiting",
-            Self::RunResumed { .. } => "run.resumed",
-            Self::RunInterrupting { .. } => "run.interrupting",
-            Self::RunEnding { .. } => "run.ending",
-            Self::RunEnded { .. } => "run.ended",
-            Self::RunRecovered { .. } => "run.recovered",
-            Self::StepStarted { .. } => "step.started",
-            Self::StepEnded { .. } => "step.ended",
-            Self::MessageAdded(_) => "message.added",
-            Self::ModelRetrying { .. } => "model.retrying",
-            Self::PhaseAnswered { .. } => "phase.answered",
-            Self::StateChanged { .. } => "state.changed",
-            Self::ToolRequested { .. } => "tool.requested",
-            Self::ApprovalRequested(_) => "tool.approval_requested",
-            Self::ApprovalVoided { .. } => "tool.approval_voided",
-            Self::ToolApproved { .. } => "tool.approved",
-            Self::ToolDenied { .. } => "tool.denied",
-            Self::ToolSuspended(_) => "tool.suspended",
-            Self::ToolResumed { .. } => "tool.resumed",
-            Self::ExecutionStarted { .. } => "tool.execution_started",
-            Self::ExecutionSucceeded { .. } => "tool.execution_succeeded",
-            Self::ExecutionFailed { .. } => "tool.execution_failed",
-            Self::ToolCancelled { .. } => "tool.cancelled",
-            Self::ChildStarted { .. } => "child.started",
-            Self::ChildEnded { .. } => "child.ended",
-        }
-    }
-}
-
 /// What a run was asked to do, and under which policy.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunRequest {
@@ -433,6 +401,15 @@ pub enum VoidReason {
     ToolChanged,
 }
 
+impl VoidReason {
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::ToolChanged => "tool_changed",
+        }
+    }
+}
+
 /// Where a result comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -455,4 +432,42 @@ pub enum CancelReason {
     Interrupted,
     Superseded,
     ChildInterrupted,
+}
+
+impl CancelReason {
+    pub const ALL: [Self; 7] = [
+        Self::Decided,
+        Self::GivenUp,
+        Self::Expired,
+        Self::RunEnded,
+        Self::Interrupted,
+        Self::Superseded,
+        Self::ChildInterrupted,
+    ];
+
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Decided => "decided",
+            Self::GivenUp => "given_up",
+            Self::Expired => "expired",
+            Self::RunEnded => "run_ended",
+            Self::Interrupted => "interrupted",
+            Self::Superseded => "superseded",
+            Self::ChildInterrupted => "child_interrupted",
+        }
+    }
+
+    /// Whether a person decided about this call, who may have given a reason of their own.
+    #[must_use]
+    pub const fn is_decided(self) -> bool {
+        match self {
+            Self::Decided | Self::GivenUp => true,
+            Self::Expired
+            | Self::RunEnded
+            | Self::Interrupted
+            | Self::Superseded
+            | Self::ChildInterrupted => false,
+        }
+    }
 }

@@ -199,7 +199,7 @@ impl fmt::Display for Refusal {
             Self::NotHeld => {
                 f.write_str("the call is not held, or by another question than this one answers")
             }
-            Self::Answered => f.write_str("somebody else was faster"),
+            Self::Answered => f.write_str("another decision was accepted first"),
             Self::Expired => f.write_str("the time to decide is over"),
             Self::RunOver => f.write_str("the run is over, or on its way to its end"),
             Self::DigestMismatch => f.write_str("the call is held with other arguments than expected"),
@@ -225,20 +225,30 @@ pub struct SubmitContext<'s> {
 /// The verdict on any item, given all items accepted before it. A second interrupt is not needed if one was already
 /// accepted.
 pub fn judge_item(item: &Item, context: &SubmitContext<'_>) -> Verdict {
-    let SubmitContext { control, inbox, .. } = *context;
-    let interrupted = inbox.iter().any(Item::interrupts);
-    let run = RunSummary::from_control(control).lifecycle(interrupted || end_is_accepted(control, inbox));
-    let row = |call: &CallId| suspension_row(control, call, is_answered(control, inbox, call));
+    judge_among(item, context.control, context.inbox.iter(), context.earlier)
+}
+
+/// Like [`judge_item`], for a driver that has the unprocessed items in another form than a slice.
+pub fn judge_among<'i>(
+    item: &Item,
+    control: &Control,
+    inbox: impl Iterator<Item = &'i Item> + Clone,
+    earlier: Option<&Decision>,
+) -> Verdict {
+    let interrupted = inbox.clone().any(Item::interrupts);
+    let end_is_accepted = interrupted || end_is_accepted(control, inbox.clone());
+    let run = RunSummary::from_control(control).lifecycle(end_is_accepted);
+    let row = |call: &CallId| suspension_row(control, call, is_answered(control, inbox.clone(), call));
     match item {
         Item::Decision(decision) => {
-            judge_decision(decision, run, row(&decision.call).as_ref(), repeats(context.earlier, decision))
+            judge_decision(decision, run, row(&decision.call).as_ref(), repeats(earlier, decision))
         }
-        Item::Early { decision, .. } => match (repeats(context.earlier, decision), run) {
+        Item::Early { decision, .. } => match (repeats(earlier, decision), run) {
             (Some(EarlierDecision { same_content: true }), _) => Verdict::AlreadyApplied,
             (Some(EarlierDecision { same_content: false }), _) => Verdict::Refused(Refusal::IdUsed),
             (None, RunLifecycle::Ending | RunLifecycle::Ended) => Verdict::Refused(Refusal::RunOver),
             (None, RunLifecycle::Open)
-                if keeps_early(inbox, &decision.call) || !may_keep_early(control, &decision.call) =>
+                if keeps_early(inbox.clone(), &decision.call) || !may_keep_early(control, &decision.call) =>
             {
                 Verdict::Refused(Refusal::NotHeld)
             }
@@ -390,8 +400,13 @@ pub fn judge_late_answer(
 /// (`include_deferred`, see [`overrides_accepted_answer`]). What comes before an interrupt is decided by
 /// [`Run::decide_before_interrupt`](crate::Run::decide_before_interrupt).
 #[must_use]
-pub fn drain(control: &Control, inbox: &[Item], include_deferred: bool) -> Vec<usize> {
-    let closes_all = inbox.iter().any(Item::interrupts);
+pub fn drain<'i>(
+    control: &Control,
+    inbox: impl IntoIterator<Item = &'i Item, IntoIter: Clone>,
+    include_deferred: bool,
+) -> Vec<usize> {
+    let inbox = inbox.into_iter();
+    let closes_all = inbox.clone().any(Item::interrupts);
     let defer = control.policy.decisions == DecisionTiming::AtBoundary
         && step_projection::project_run(control) == StepProjection::Executing
         && !include_deferred
@@ -399,7 +414,7 @@ pub fn drain(control: &Control, inbox: &[Item], include_deferred: bool) -> Vec<u
     let mut results = Vec::new();
     let mut rest = Vec::new();
     let mut decided: Vec<&CallId> = Vec::new();
-    for (item, index) in inbox.iter().zip(0_usize..) {
+    for (item, index) in inbox.zip(0_usize..) {
         match item {
             Item::ChildEnded(ChildEnded { call, .. }) | Item::LateAnswer { call, .. } => {
                 match decided.contains(&call) {

@@ -12,8 +12,8 @@
 //! 2. After every claim: [`Input::LeaseAcquired`], then the rows that [`inbox::drain`] names, each turned into an
 //!    input by [`inbox::to_input`], then [`Input::InboxDrained`]. Start nothing before that.
 //! 3. Submit [`Input::Start`] once the run holds its thread, [`Input::DeadlineReached`] when [`Run::next_deadline`] is
-//!    due, and the results of tasks. For each: `decide`, then `apply` every event to the worker's own copy. A rejected
-//!    row is consumed too, unless [`Rejection::is_internal_error`]: then stop the run. While an accepted interrupt is
+//!    due, and the results of tasks. For each: `decide`, and continue from the state that it returns ([`Decided`]). A
+//!    rejected row is consumed too, unless [`Rejection::is_internal_error`]: then stop the run. While an accepted interrupt is
 //!    in the inbox, submit results and the rows before it with [`Run::decide_before_interrupt`], then the interrupt,
 //!    and nothing else. If the commit would override an accepted answer ([`inbox::overrides_accepted_answer`]), start
 //!    the pass again with `include_deferred`.
@@ -79,6 +79,7 @@ mod wanted;
 
 use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
+use core::borrow::Borrow;
 
 pub use apply::{ImpossibleEvent, fold};
 pub use control::Control;
@@ -90,44 +91,46 @@ pub use revision::Revision;
 pub use time::Timestamp;
 pub use wanted::{Deadline, DeadlineReason, Effect};
 
-/// A run in memory: the frozen agent it is pinned to, and its control state.
+/// A run in memory: the frozen agent it is pinned to, and its control state, which a driver may share (`Arc<Control>`).
 #[derive(Clone, Debug, PartialEq)]
-pub struct Run {
+pub struct Run<C = Control> {
     pub revision: Arc<Revision>,
-    pub control: Control,
+    pub control: C,
 }
 
-impl Run {
+impl<C: Borrow<Control>> Run<C> {
     #[must_use]
-    pub const fn new(revision: Arc<Revision>, control: Control) -> Self {
+    pub const fn new(revision: Arc<Revision>, control: C) -> Self {
         Self { revision, control }
     }
 
     /// What follows from an input. Changes nothing; the events count once they are stored and applied.
     pub fn decide(&self, input: &Input, now: Timestamp) -> Result<Decided, Rejection> {
-        decide::decide(&self.revision, &self.control, input, now, false)
+        decide::decide(&self.revision, self.control.borrow(), input, now, false)
     }
 
     /// Like [`Run::decide`], for an input that precedes an accepted interrupt. The answer is recorded, and nothing
     /// follows from it: no attempt, no next step and no end other than the interrupt's.
     pub fn decide_before_interrupt(&self, input: &Input, now: Timestamp) -> Result<Decided, Rejection> {
-        decide::decide(&self.revision, &self.control, input, now, true)
-    }
-
-    /// The only place where state changes. An error means that the log cannot be trusted: halt the run and report it.
-    pub fn apply(&mut self, event: &Event) -> Result<(), ImpossibleEvent> {
-        apply::apply(&mut self.control, event)
+        decide::decide(&self.revision, self.control.borrow(), input, now, true)
     }
 
     /// The effects that should be under way now.
     #[must_use]
     pub fn wanted(&self) -> BTreeSet<Effect> {
-        wanted::wanted(&self.revision, &self.control)
+        wanted::wanted(&self.revision, self.control.borrow())
     }
 
     /// When the run must be woken even if no input arrives, and why.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Deadline> {
-        wanted::next_deadline(&self.control)
+        wanted::next_deadline(self.control.borrow())
+    }
+}
+
+impl Run {
+    /// The only place where state changes. An error means that the log cannot be trusted: halt the run and report it.
+    pub fn apply(&mut self, event: &Event) -> Result<(), ImpossibleEvent> {
+        apply::apply(&mut self.control, event)
     }
 }

@@ -4,7 +4,7 @@ use alloc::format;
 use alloc::string::String;
 use serde_json::Value;
 
-use crate::event::{CancelReason, Fact};
+use crate::event::{CancelReason, Fact, Settlement};
 use crate::suspension::SuspensionKind;
 use crate::termination::Stopped;
 
@@ -21,46 +21,21 @@ pub enum ChangedBy {
 #[must_use]
 pub fn result_text(fact: &Fact, changed: Option<(ChangedBy, &Value)>, chars_max: usize) -> Option<String> {
     let mut warned = String::new();
-    let text = match fact {
-        Fact::ExecutionSucceeded { result, warning, .. } => {
+    let text = match fact.settlement()? {
+        Settlement::Succeeded { result, warning } => {
             if let Some(warning) = warning {
                 warned = format!("\nWarning: {warning}");
             }
             result.plain_text()
         }
-        Fact::ExecutionFailed { error, outcome_unknown: true, .. } => {
+        Settlement::Failed { error, outcome_unknown: true } => {
             format!("Error: {}; an earlier attempt may have taken effect", error.message).into()
         }
-        Fact::ExecutionFailed { error, .. } => format!("Error: {}", error.message).into(),
-        Fact::ToolDenied { by, reason, .. } => match reason {
-            Some(reason) => format!("Denied by {by}: {reason}").into(),
-            None => format!("Denied by {by}").into(),
-        },
-        Fact::ToolCancelled { outcome_unknown: true, .. } => "Cancelled; it may have taken effect".into(),
-        Fact::ToolCancelled { reason, text, .. } => cancelled(*reason, text.as_deref()).into(),
-        Fact::RunQueued(_)
-        | Fact::RunStarted { .. }
-        | Fact::RunWaiting { .. }
-        | Fact::RunResumed {}
-        | Fact::RunInterrupting { .. }
-        | Fact::RunEnding { .. }
-        | Fact::RunEnded { .. }
-        | Fact::RunRecovered { .. }
-        | Fact::StepStarted { .. }
-        | Fact::StepEnded { .. }
-        | Fact::MessageAdded(_)
-        | Fact::ModelRetrying { .. }
-        | Fact::PhaseAnswered { .. }
-        | Fact::StateChanged { .. }
-        | Fact::ToolRequested { .. }
-        | Fact::ApprovalRequested(_)
-        | Fact::ApprovalVoided { .. }
-        | Fact::ToolApproved { .. }
-        | Fact::ToolSuspended(_)
-        | Fact::ToolResumed { .. }
-        | Fact::ExecutionStarted { .. }
-        | Fact::ChildStarted { .. }
-        | Fact::ChildEnded { .. } => return None,
+        Settlement::Failed { error, outcome_unknown: false } => format!("Error: {}", error.message).into(),
+        Settlement::Denied { by, reason: Some(reason) } => format!("Denied by {by}: {reason}").into(),
+        Settlement::Denied { by, reason: None } => format!("Denied by {by}").into(),
+        Settlement::Cancelled { outcome_unknown: true, .. } => "Cancelled; it may have taken effect".into(),
+        Settlement::Cancelled { reason, text, outcome_unknown: false } => cancelled(reason, text).into(),
     };
     let changed = match changed {
         Some((ChangedBy::Approver, to)) => format!("Arguments were changed by the approver to: {to}\n"),
@@ -98,11 +73,14 @@ fn cancelled(reason: CancelReason, text: Option<&str>) -> String {
     let reason = match (reason, text) {
         (_, Some(text)) => text,
         (CancelReason::Decided | CancelReason::GivenUp, None) => return "Cancelled".into(),
-        (CancelReason::Expired, None) => "expired",
-        (CancelReason::RunEnded, None) => "run_ended",
-        (CancelReason::Interrupted, None) => "interrupted",
-        (CancelReason::Superseded, None) => "superseded",
         (CancelReason::ChildInterrupted, None) => "the child run was interrupted",
+        (
+            CancelReason::Expired
+            | CancelReason::RunEnded
+            | CancelReason::Interrupted
+            | CancelReason::Superseded,
+            None,
+        ) => reason.as_str(),
     };
     format!("Cancelled: {reason}")
 }

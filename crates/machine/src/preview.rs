@@ -4,9 +4,10 @@ use alloc::string::String;
 
 use crate::decision::{Decision, DecisionAction, DecisionMeaning, interpret};
 use crate::event::OpenedSuspension;
+use crate::event::VoidReason;
 use crate::id::Principal;
 use crate::inbox::Item;
-use crate::projection_rows::{ApprovalStatus, TOOL_CHANGED};
+use crate::projection_rows::ApprovalStatus;
 use crate::suspension::Held;
 use crate::time::Timestamp;
 use crate::tool::Arguments;
@@ -83,7 +84,7 @@ fn void(decision: &Decision) -> AnswerPreview {
         status: ApprovalStatus::Expired,
         by: Principal::system(),
         at: Some(decision.accepted_at),
-        reason: Some(TOOL_CHANGED.into()),
+        reason: Some(VoidReason::ToolChanged.as_str().into()),
         note: None,
         edited: None,
     }

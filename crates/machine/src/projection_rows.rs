@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::call::Call;
 use crate::control::{Control, Stage};
-use crate::event::{CancelReason, Event, Fact, Message, OpenedSuspension};
+use crate::event::{Closing, Event, Fact, Message, OpenedSuspension};
 use crate::grant::{Grant, GrantCoverage, HoldReason, ToolGrant};
 use crate::id::{CallId, Digest, MessageId, PluginName, Principal, SuspensionId, ToolName, grant_id};
 use crate::inbox::{RunLifecycle, Ticket};
@@ -151,59 +151,36 @@ impl ProjectionRows {
     /// Adds the rows for the events of one input. `before` is the state at the beginning of the commit.
     pub fn add_events(&mut self, before: Option<&Control>, events: &[Event], inbox_position: InboxPosition) {
         for event in events {
-            match &event.fact {
-                Fact::MessageAdded(message) => self.messages.push(MessageRow {
-                    id: message.id().clone(),
-                    seq: event.seq,
-                    role: role(message),
-                    at: event.at,
-                }),
-                Fact::ToolRequested { call_id, .. } => self.calls.push(call_id.clone()),
-                Fact::ApprovalRequested(opened) | Fact::ToolSuspended(opened) => self.open(event, opened),
-                Fact::StateChanged { plugin, scope, key, value } => self.state.push(StateRow {
-                    plugin: plugin.clone(),
-                    scope: *scope,
-                    key: key.clone(),
-                    value: value.clone(),
-                }),
-                Fact::ToolApproved { call_id, approval_id, by, apply_to_future: true, covers, .. } => {
-                    if let Some(covers) = self.granted(before, call_id, approval_id, covers) {
-                        let grant = Grant { id: grant_id(approval_id), by: by.clone(), covers };
-                        self.grants.push(GrantRow { grant, since: event.at });
-                    }
-                }
-                Fact::RunQueued(_)
-                | Fact::RunStarted { .. }
-                | Fact::RunWaiting { .. }
-                | Fact::RunResumed {}
-                | Fact::RunInterrupting { .. }
-                | Fact::RunEnding { .. }
-                | Fact::RunEnded { .. }
-                | Fact::RunRecovered { .. }
-                | Fact::StepStarted { .. }
-                | Fact::StepEnded { .. }
-                | Fact::ModelRetrying { .. }
-                | Fact::PhaseAnswered { .. }
-                | Fact::ApprovalVoided { .. }
-                | Fact::ToolApproved { .. }
-                | Fact::ToolDenied { .. }
-                | Fact::ToolResumed { .. }
-                | Fact::ExecutionStarted { .. }
-                | Fact::ExecutionSucceeded { .. }
-                | Fact::ExecutionFailed { .. }
-                | Fact::ToolCancelled { .. }
-                | Fact::ChildStarted { .. }
-                | Fact::ChildEnded { .. } => {}
+            if let Fact::MessageAdded(message) = &event.fact {
+                let (id, role) = (message.id().clone(), role(message));
+                self.messages.push(MessageRow { id, seq: event.seq, role, at: event.at });
             }
-            if let Some(verdict) = closing(&event.fact) {
+            if let Fact::ToolRequested { call_id, .. } = &event.fact {
+                self.calls.push(call_id.clone());
+            }
+            if let Some(opened) = event.fact.opened_suspension() {
+                self.open(event, opened);
+            }
+            if let Fact::StateChanged { plugin, scope, key, value } = &event.fact {
+                let (plugin, scope, key) = (plugin.clone(), *scope, key.clone());
+                self.state.push(StateRow { plugin, scope, key, value: value.clone() });
+            }
+            if let Fact::ToolApproved { call_id, approval_id, by, apply_to_future: true, covers, .. } =
+                &event.fact
+                && let Some(covers) = self.granted(before, call_id, approval_id, covers)
+            {
+                let grant = Grant { id: grant_id(approval_id), by: by.clone(), covers };
+                self.grants.push(GrantRow { grant, since: event.at });
+            }
+            if let Some(closing) = event.fact.closes_suspension() {
                 let row = ClosedRow {
-                    id: verdict.id.clone(),
+                    id: closing.id.clone(),
                     seq: event.seq,
                     at: event.at,
-                    status: self.status_of(before, &verdict),
-                    by: verdict.by,
-                    reason: verdict.reason,
-                    note: verdict.note,
+                    status: self.status_of(before, &closing),
+                    by: closing.by.cloned().unwrap_or_else(Principal::system),
+                    reason: closing.reason.map(String::from),
+                    note: closing.note.map(String::from),
                     inbox_position,
                 };
                 let void =
@@ -227,8 +204,8 @@ impl ProjectionRows {
     }
 
     /// An approval that is not given is a rejection, even if it was for repeating a call in doubt, which is given up.
-    fn status_of(&self, before: Option<&Control>, verdict: &Closing<'_>) -> ApprovalStatus {
-        match (verdict.status, self.kind_of(before, verdict.id)) {
+    fn status_of(&self, before: Option<&Control>, closing: &Closing<'_>) -> ApprovalStatus {
+        match (closing.status, self.kind_of(before, closing.id)) {
             (ApprovalStatus::Answered, Some(SuspensionKind::Approval)) => ApprovalStatus::Rejected,
             (status, _) => status,
         }
@@ -276,101 +253,6 @@ const fn role(message: &Message) -> Role {
         | Message::Correction { .. }
         | Message::CallsDropped { .. }
         | Message::Interruption { .. } => Role::Note,
-    }
-}
-
-/// Why an approval was voided. The approver did not decide that: the event names the approver, and the row
-/// says `system`.
-pub const TOOL_CHANGED: &str = "tool_changed";
-
-struct Closing<'e> {
-    id: &'e SuspensionId,
-    status: ApprovalStatus,
-    by: Principal,
-    reason: Option<String>,
-    note: Option<String>,
-}
-
-/// How a fact closes a suspension, if it does.
-fn closing(fact: &Fact) -> Option<Closing<'_>> {
-    match fact {
-        Fact::ToolApproved { approval_id, by, note, .. } => Some(Closing {
-            id: approval_id,
-            status: ApprovalStatus::Approved,
-            by: by.clone(),
-            reason: None,
-            note: note.clone(),
-        }),
-        Fact::ToolDenied { approval_id, by, reason, expired, .. } => Some(Closing {
-            id: approval_id,
-            status: if *expired { ApprovalStatus::Expired } else { ApprovalStatus::Rejected },
-            by: by.clone(),
-            reason: reason.clone(),
-            note: None,
-        }),
-        Fact::ApprovalVoided { approval_id, .. } => Some(Closing {
-            id: approval_id,
-            status: ApprovalStatus::Expired,
-            by: Principal::system(),
-            reason: Some(TOOL_CHANGED.into()),
-            note: None,
-        }),
-        Fact::ToolResumed { suspension_id, by, .. } => Some(Closing {
-            id: suspension_id,
-            status: ApprovalStatus::Answered,
-            by: by.clone(),
-            reason: None,
-            note: None,
-        }),
-        Fact::ToolCancelled { suspension_id: Some(id), reason, text, by, .. } => Some(Closing {
-            id,
-            status: match reason {
-                CancelReason::GivenUp => ApprovalStatus::Answered,
-                CancelReason::Expired => ApprovalStatus::Expired,
-                CancelReason::Decided
-                | CancelReason::RunEnded
-                | CancelReason::Interrupted
-                | CancelReason::Superseded
-                | CancelReason::ChildInterrupted => ApprovalStatus::Rejected,
-            },
-            by: by.clone(),
-            reason: text.clone().or_else(|| why_cancelled(*reason).map(String::from)),
-            note: None,
-        }),
-        Fact::ToolCancelled { suspension_id: None, .. }
-        | Fact::RunQueued(_)
-        | Fact::RunStarted { .. }
-        | Fact::RunWaiting { .. }
-        | Fact::RunResumed {}
-        | Fact::RunInterrupting { .. }
-        | Fact::RunEnding { .. }
-        | Fact::RunEnded { .. }
-        | Fact::RunRecovered { .. }
-        | Fact::StepStarted { .. }
-        | Fact::StepEnded { .. }
-        | Fact::MessageAdded(_)
-        | Fact::ModelRetrying { .. }
-        | Fact::PhaseAnswered { .. }
-        | Fact::StateChanged { .. }
-        | Fact::ToolRequested { .. }
-        | Fact::ApprovalRequested(_)
-        | Fact::ToolSuspended(_)
-        | Fact::ExecutionStarted { .. }
-        | Fact::ExecutionSucceeded { .. }
-        | Fact::ExecutionFailed { .. }
-        | Fact::ChildStarted { .. }
-        | Fact::ChildEnded { .. } => None,
-    }
-}
-
-const fn why_cancelled(reason: CancelReason) -> Option<&'static str> {
-    match reason {
-        CancelReason::Decided | CancelReason::GivenUp => None,
-        CancelReason::Expired => Some("expired"),
-        CancelReason::RunEnded => Some("run_ended"),
-        CancelReason::Interrupted => Some("interrupted"),
-        CancelReason::Superseded => Some("superseded"),
-        CancelReason::ChildInterrupted => Some("child_interrupted"),
     }
 }
 

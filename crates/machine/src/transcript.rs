@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use core::{fmt, iter, mem};
 use serde_json::Value;
 
-use crate::event::{Event, Fact, Message, NoteBody, Sealed, ToolBody, UserMessage};
+use crate::event::{CallChange, Event, Fact, Message, NoteBody, Sealed, ToolBody, UserMessage};
 use crate::id::{CallId, MessageId, Principal, ToolName, tool_message_id};
 use crate::model_text::{
     ChangedBy, INTERRUPTION, bounded, calls_dropped, correction, late_result, placeholder, result_text,
@@ -242,59 +242,23 @@ impl Transcript {
     }
 
     pub fn push(&mut self, event: &Event) {
-        match &event.fact {
-            Fact::RunQueued(order) => {
-                self.result_chars_max = Some(order.policy.max_result_chars);
-                if let Some(message) = &order.message {
-                    self.queued.insert(message.id.clone(), message.clone());
-                }
+        let fact = &event.fact;
+        if let Fact::RunQueued(order) = fact {
+            self.result_chars_max = Some(order.policy.max_result_chars);
+            if let Some(message) = &order.message {
+                self.queued.insert(message.id.clone(), message.clone());
             }
-            Fact::MessageAdded(message) => self.add(message),
-            Fact::ToolRequested { call_id, arguments, .. } => {
-                self.with_call(call_id, |call| {
-                    call.own_arguments.get_or_insert_with(|| arguments.clone());
-                });
-            }
-            Fact::ToolApproved { call_id, arguments: Some(Arguments::Valid { value, .. }), .. } => {
-                self.with_call(call_id, |call| call.changed = Some((ChangedBy::Approver, value.clone())));
-            }
-            Fact::ToolResumed { call_id, arguments: Some(Arguments::Valid { value, .. }), .. } => {
-                self.with_call(call_id, |call| call.changed = Some((ChangedBy::Answer, value.clone())));
-            }
-            Fact::ApprovalRequested(opened) | Fact::ToolSuspended(opened) => {
-                self.with_call(&opened.call_id, |call| call.held = Some(opened.held.kind()));
-            }
-            Fact::ExecutionSucceeded { call_id, .. }
-            | Fact::ExecutionFailed { call_id, .. }
-            | Fact::ToolDenied { call_id, .. }
-            | Fact::ToolCancelled { call_id, .. } => {
-                let chars_max = self.chars_max();
-                self.with_call(call_id, |call| {
-                    let changed = call.changed.as_ref().map(|(by, value)| (*by, &**value));
-                    call.outcome = result_text(&event.fact, changed, chars_max);
-                });
-            }
-            Fact::PhaseAnswered { actions, .. } => {
-                let note = note_text(actions).map(|note| bounded("", &note, "", self.chars_max()));
-                self.notes.extend(note.map(|note| (event.seq, note)));
-            }
-            Fact::ExecutionStarted { call_id, .. } => self.with_call(call_id, |call| call.held = None),
-            Fact::ToolApproved { .. }
-            | Fact::RunStarted { .. }
-            | Fact::RunWaiting { .. }
-            | Fact::RunResumed {}
-            | Fact::RunInterrupting { .. }
-            | Fact::RunEnding { .. }
-            | Fact::RunEnded { .. }
-            | Fact::RunRecovered { .. }
-            | Fact::StepStarted { .. }
-            | Fact::StepEnded { .. }
-            | Fact::ModelRetrying { .. }
-            | Fact::StateChanged { .. }
-            | Fact::ApprovalVoided { .. }
-            | Fact::ToolResumed { .. }
-            | Fact::ChildStarted { .. }
-            | Fact::ChildEnded { .. } => {}
+        }
+        if let Fact::MessageAdded(message) = fact {
+            self.add(message);
+        }
+        if let Fact::PhaseAnswered { actions, .. } = fact {
+            let note = note_text(actions).map(|note| bounded("", &note, "", self.chars_max()));
+            self.notes.extend(note.map(|note| (event.seq, note)));
+        }
+        if let (Some(call_id), Some(change)) = (fact.call_id(), fact.call_change()) {
+            let chars_max = self.chars_max();
+            self.with_call(call_id, |call| call.apply(fact, change, chars_max));
         }
     }
 
@@ -455,6 +419,25 @@ impl OpenTurn {
 }
 
 impl CallText {
+    fn apply(&mut self, fact: &Fact, change: CallChange<'_>, chars_max: usize) {
+        match change {
+            CallChange::Requested { arguments, .. } => {
+                self.own_arguments.get_or_insert_with(|| arguments.clone());
+            }
+            CallChange::Suspended(opened) => self.held = Some(opened.held.kind()),
+            CallChange::Resumed => {
+                if let Some((by, value)) = fact.changed_arguments() {
+                    self.changed = Some((by, value.clone()));
+                }
+            }
+            CallChange::Started { .. } => self.held = None,
+            CallChange::Settled(_) => {
+                let changed = self.changed.as_ref().map(|(by, value)| (*by, &**value));
+                self.outcome = result_text(fact, changed, chars_max);
+            }
+        }
+    }
+
     fn to_assistant_call(&self, id: &CallId) -> AssistantCall {
         let arguments = self.own_arguments.clone();
         AssistantCall {

@@ -103,7 +103,7 @@ pub struct Answer {
     pub choice: Option<Choice>,
 }
 
-/// What becomes of a call in doubt.
+/// How to settle a call in doubt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Choice {
@@ -148,7 +148,7 @@ impl Answer {
                 return Err(wrong_kind(held.kind, "post its result to /v1/runs/{id}/decisions"));
             }
             (SuspensionKind::ChildRun, ..) => {
-                return Err(wrong_kind(held.kind, "nobody answers it: the child run does"));
+                return Err(wrong_kind(held.kind, "it takes no answer; it closes when the child run ends"));
             }
         };
         Ok(decide_on(held, by, answer))
@@ -163,7 +163,9 @@ fn require_approval(held: &SuspensionView) -> Result<(), ApiError> {
         SuspensionKind::ClientTool | SuspensionKind::External => {
             Err(wrong_kind(held.kind, "post its result to /v1/runs/{id}/decisions"))
         }
-        SuspensionKind::ChildRun => Err(wrong_kind(held.kind, "nobody answers it: the child run does")),
+        SuspensionKind::ChildRun => {
+            Err(wrong_kind(held.kind, "it takes no answer; it closes when the child run ends"))
+        }
     }
 }
 
@@ -219,7 +221,7 @@ pub struct DecisionEntry {
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = Option<Value>)]
     pub result: Option<Value>,
-    /// Whoever ran the call reports that it failed.
+    /// The client that ran the call reports that it failed.
     #[serde(default, deserialize_with = "present")]
     #[schema(nullable = false)]
     pub error: Option<FaultText>,

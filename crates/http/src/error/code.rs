@@ -17,7 +17,7 @@ pub enum Code {
     BadRequest,
     /// The single use of a callback is gone.
     CallbackSpent,
-    /// The arguments are not the ones that whoever decides has seen.
+    /// The arguments are not the ones that the approver has seen.
     DigestMismatch,
     /// The server stops and takes nothing new.
     Draining,
@@ -35,7 +35,7 @@ pub enum Code {
     MethodNotAllowed,
     /// There is no such route.
     NotFound,
-    /// A web page of somebody else asks.
+    /// The request comes from a web page of another origin.
     OriginRefused,
     QueueFull,
     /// The tenant has as much in the store as it may.

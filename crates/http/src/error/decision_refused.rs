@@ -15,7 +15,7 @@ impl ApiError {
         match refusal {
             Refusal::IdUsed => Self::new(
                 Code::IdempotencyConflict,
-                "this Idempotency-Key was used with another body; the first request stands, and this one did nothing",
+                "this Idempotency-Key was used with another body; the first request keeps its effect, and this one had none",
             ),
             Refusal::NotHeld | Refusal::Answered | Refusal::SuspensionNotNamed => {
                 Self::not_pending(held, "is not open any more")

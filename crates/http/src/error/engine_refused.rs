@@ -36,7 +36,7 @@ impl From<StoreError> for ApiError {
                 tracing::error!(why, "the store is full");
                 Self::new(
                     Code::StoreUnavailable,
-                    "the store is full and nothing was recorded; tell whoever runs this server",
+                    "the store is full and nothing was recorded; report this to the operator of the server",
                 )
             }
             StoreError::Failed(StoreFailure::Corrupt(why)) => {
@@ -44,7 +44,7 @@ impl From<StoreError> for ApiError {
                 Self::unreadable()
             }
             StoreError::Impossible(why) => {
-                tracing::error!(why, "the rows contradict what is stored");
+                tracing::error!(why, "a commit contradicts the stored state; this is a bug in Holdpoint");
                 Self::internal()
             }
         }
@@ -58,7 +58,7 @@ impl ApiError {
         Self::new(
             Code::Unreadable,
             "something that is stored of this cannot be decoded, and nothing was changed; interrupt the run or delete the \
-             thread, which both need no decoding, and tell whoever runs this server",
+             thread, which both need no decoding, and report this to the operator of the server",
         )
     }
 

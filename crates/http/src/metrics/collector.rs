@@ -97,7 +97,7 @@ impl EngineCollector {
             let labels = [("status", status.as_str())];
             ConstGauge::new(u64_to_i64(count)).encode(family.encode_family(&labels)?)?;
         }
-        let what = "Decisions and other items that were accepted and that no run has heard yet";
+        let what = "Decisions and other items that were accepted and that no run has processed yet";
         gauge(encoder, "inbox_items", what, u64_to_i64(census.inbox))?;
         let what =
             "Calls that were approved and have not started, because their run has no place to execute in yet";

@@ -58,7 +58,7 @@ pub(crate) async fn reload(
         }
         Ok(()) => Ok(list(State(server), caller).await),
         Err(why) => {
-            tracing::warn!(why, "the configuration was not taken");
+            tracing::warn!(why, "the configuration was not applied");
             Err(ApiError::new(Code::BadRequest, format!("{why}; the configuration stays as it was")))
         }
     }

@@ -95,7 +95,7 @@ pub(crate) async fn show(
 
 /// Every change of the tenant's approvals, the pending ones first
 ///
-/// Each frame has the event `approval` and no id: whoever reconnects starts over.
+/// Each frame has the event `approval` and no id: a client that reconnects starts over.
 #[utoipa::path(get, path = "/v1/approvals/stream", tag = "approvals", operation_id = "stream_approvals",
     responses((status = 200, description = "A stream", body = String, content_type = "text/event-stream")))]
 pub(crate) async fn stream(
@@ -111,7 +111,7 @@ pub(crate) async fn stream(
 /// Yes: the call runs
 #[utoipa::path(post, path = "/v1/approvals/{id}/approve", tag = "approvals", operation_id = "approve",
     params(("id" = String, Path), ("Idempotency-Key" = Option<String>, Header)), request_body = Approve,
-    responses((status = 200, description = "The approval as it stands now", body = Approval)))]
+    responses((status = 200, description = "The approval as it is now", body = Approval)))]
 pub(crate) async fn approve(
     State(server): State<Arc<Server>>,
     caller: Caller,
@@ -127,7 +127,7 @@ pub(crate) async fn approve(
 /// No: the call does not run
 #[utoipa::path(post, path = "/v1/approvals/{id}/reject", tag = "approvals", operation_id = "reject",
     params(("id" = String, Path), ("Idempotency-Key" = Option<String>, Header)), request_body = Reject,
-    responses((status = 200, description = "The approval as it stands now", body = Approval)))]
+    responses((status = 200, description = "The approval as it is now", body = Approval)))]
 pub(crate) async fn reject(
     State(server): State<Arc<Server>>,
     caller: Caller,
@@ -149,7 +149,7 @@ pub(crate) async fn reject(
 /// The answer to a question, or what became of a call in doubt
 #[utoipa::path(post, path = "/v1/approvals/{id}/answer", tag = "approvals", operation_id = "answer",
     params(("id" = String, Path), ("Idempotency-Key" = Option<String>, Header)), request_body = Answer,
-    responses((status = 200, description = "The approval as it stands now", body = Approval)))]
+    responses((status = 200, description = "The approval as it is now", body = Approval)))]
 pub(crate) async fn answer(
     State(server): State<Arc<Server>>,
     caller: Caller,

@@ -27,7 +27,7 @@ use crate::wire::decision::DecisionResult;
 /// The address and its token came with the call. No key is needed, and none helps.
 #[utoipa::path(post, path = "/v1/callbacks/{callback}", tag = "callbacks", operation_id = "report",
     params(("callback" = String, Path)), request_body = Report,
-    responses((status = 200, description = "It is stored, and the run goes on", body = DecisionResult)))]
+    responses((status = 200, description = "It is stored, and the run continues", body = DecisionResult)))]
 pub(crate) async fn report(
     State(server): State<Arc<Server>>,
     CallbackCaller { about, permit }: CallbackCaller,

@@ -15,7 +15,7 @@ use crate::server::Server;
 
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Health {
-    /// `ok`; whoever is not answers with an error.
+    /// `ok`; a server that is not ready answers with an error.
     status: &'static str,
 }
 

@@ -70,7 +70,7 @@ pub struct Approval {
     #[schema(nullable = false)]
     pub note: Option<String>,
     /// True where something of it cannot be decoded: what was asked (`tool` is empty and `arguments` is null), or the answer
-    /// that its run has not heard.
+    /// that its run has not processed.
     #[serde(skip_serializing_if = "is_false")]
     #[schema(required = false)]
     pub unreadable: bool,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use engine::store::{CommittedEvent, LogEntry};
 use machine::Timestamp;
-use machine::event::{Event, Fact, OpenedSuspension};
+use machine::event::{CallChange, Event, Fact, OpenedSuspension, Settlement};
 use machine::id::{CallId, Digest, RunId, idempotency_key};
 use machine::json::Json;
 use machine::status::CallStatus as Status;
@@ -176,77 +176,28 @@ impl CallFold {
     }
 
     fn apply(&mut self, event: &Event) {
-        let at = event.at;
-        match &event.fact {
-            Fact::ToolRequested { call_id, tool, arguments } => {
-                self.begin(call_id, tool.as_str(), event.step.unwrap_or_default(), arguments);
-            }
-            Fact::ApprovalRequested(opened) | Fact::ToolSuspended(opened) => self.suspend(opened, at),
-            Fact::ToolApproved { call_id, by, decision_id, arguments, .. } => {
-                let decision = ResumeDecision {
-                    by: by.as_str().into(),
-                    mode: ResumeMode::ReplayToolCall,
-                    decision_id: decision_id.as_ref().map(|id| id.as_str().into()),
-                    decided_at: at.into(),
-                };
-                self.resume(call_id, decision, arguments.as_ref());
-            }
-            Fact::ToolResumed { call_id, by, decision_id, mode, arguments, .. } => {
-                let decision = ResumeDecision {
-                    by: by.as_str().into(),
-                    mode: (*mode).into(),
-                    decision_id: decision_id.as_ref().map(|id| id.as_str().into()),
-                    decided_at: at.into(),
-                };
-                self.resume(call_id, decision, arguments.as_ref());
-            }
-            // The tool is no longer the one that was shown: the call goes through the gate and is held again.
-            Fact::ApprovalVoided { call_id, .. } => self.set_status(call_id, Status::Resuming, |_| {}),
-            Fact::ExecutionStarted { call_id, attempt, .. } => {
-                self.set_status(call_id, Status::Running, |call| call.attempts = *attempt);
-            }
-            Fact::ExecutionSucceeded { .. }
-            | Fact::ExecutionFailed { .. }
-            | Fact::ToolDenied { .. }
-            | Fact::ToolCancelled { .. } => self.settle(&event.fact),
-            Fact::RunQueued(order) => self.run = Some(order.run_id.clone()),
-            Fact::RunStarted { .. }
-            | Fact::RunWaiting { .. }
-            | Fact::RunResumed {}
-            | Fact::RunInterrupting { .. }
-            | Fact::RunEnding { .. }
-            | Fact::RunEnded { .. }
-            | Fact::RunRecovered { .. }
-            | Fact::StepStarted { .. }
-            | Fact::StepEnded { .. }
-            | Fact::MessageAdded(_)
-            | Fact::ModelRetrying { .. }
-            | Fact::PhaseAnswered { .. }
-            | Fact::StateChanged { .. }
-            | Fact::ChildStarted { .. }
-            | Fact::ChildEnded { .. } => {}
+        if let Fact::RunQueued(order) = &event.fact {
+            self.run = Some(order.run_id.clone());
         }
-    }
-
-    fn settle(&mut self, fact: &Fact) {
-        if let Fact::ExecutionSucceeded { call_id, result, .. } = fact {
-            self.set_status(call_id, Status::Succeeded, |call| call.result = Some(result.clone()));
-        }
-        if let Fact::ExecutionFailed { call_id, error, outcome_unknown } = fact {
-            self.set_status(call_id, Status::Failed, |call| {
-                call.error = Some(CallError::from_stored(error));
-                call.outcome_unknown = outcome_unknown.then_some(true);
-            });
-        }
-        if let Fact::ToolDenied { call_id, by, reason, .. } = fact {
-            self.set_status(call_id, Status::Cancelled, |call| {
-                call.denied = Some(Denied { by: by.as_str().into(), reason: reason.clone() });
-            });
-        }
-        if let Fact::ToolCancelled { call_id, outcome_unknown, .. } = fact {
-            self.set_status(call_id, Status::Cancelled, |call| {
-                call.outcome_unknown = outcome_unknown.then_some(true);
-            });
+        let (Some(id), Some(change)) = (event.fact.call_id(), event.fact.call_change()) else { return };
+        match change {
+            CallChange::Requested { tool, arguments } => {
+                self.begin(id, tool.as_str(), event.step.unwrap_or_default(), arguments);
+            }
+            CallChange::Suspended(opened) => self.suspend(opened, event.at),
+            CallChange::Resumed => {
+                self.set_arguments(id, event.fact.arguments().map(|(_, arguments)| arguments));
+                self.set_status(id, change.status(), |_| {});
+                if let Some(decision) = resume_decision(event) {
+                    self.resuming.insert(id.as_str().into(), decision);
+                }
+            }
+            CallChange::Started { attempt } => {
+                self.set_status(id, change.status(), |call| call.attempts = attempt);
+            }
+            CallChange::Settled(settlement) => {
+                self.set_status(id, change.status(), |call| settle(call, settlement));
+            }
         }
     }
 
@@ -292,12 +243,6 @@ impl CallFold {
         }
     }
 
-    fn resume(&mut self, id: &CallId, decision: ResumeDecision, arguments: Option<&Arguments>) {
-        self.set_arguments(id, arguments);
-        self.set_status(id, Status::Resuming, |_| {});
-        self.resuming.insert(id.as_str().into(), decision);
-    }
-
     /// Clears the suspension, because a call that continues is not held, and the decision, because it has been used.
     fn set_status(&mut self, id: &CallId, status: Status, change: impl FnOnce(&mut Call)) {
         self.resuming.remove(id.as_str());
@@ -305,6 +250,40 @@ impl CallFold {
             call.status = status.into();
             call.suspension = None;
             change(call);
+        }
+    }
+}
+
+/// The decision that a call resumes with. A call whose approval is void resumes without one: its tool is no longer the
+/// one that was shown, so the call goes through the gate and is held again.
+fn resume_decision(event: &Event) -> Option<ResumeDecision> {
+    let (by, mode) = if let Fact::ToolApproved { by, .. } = &event.fact {
+        (by, ResumeMode::ReplayToolCall)
+    } else if let Fact::ToolResumed { by, mode, .. } = &event.fact {
+        (by, (*mode).into())
+    } else {
+        return None;
+    };
+    Some(ResumeDecision {
+        by: by.as_str().into(),
+        mode,
+        decision_id: event.fact.decision_id().map(|id| id.as_str().into()),
+        decided_at: event.at.into(),
+    })
+}
+
+fn settle(call: &mut Call, settlement: Settlement<'_>) {
+    match settlement {
+        Settlement::Succeeded { result, .. } => call.result = Some(result.clone()),
+        Settlement::Failed { error, outcome_unknown } => {
+            call.error = Some(CallError::from_stored(error));
+            call.outcome_unknown = outcome_unknown.then_some(true);
+        }
+        Settlement::Denied { by, reason } => {
+            call.denied = Some(Denied { by: by.as_str().into(), reason: reason.map(String::from) });
+        }
+        Settlement::Cancelled { outcome_unknown, .. } => {
+            call.outcome_unknown = outcome_unknown.then_some(true);
         }
     }
 }

@@ -1,9 +1,7 @@
 //! A stored event as it is sent: the envelope, and a payload for every fact.
 
 use engine::store::{CommittedEvent, UnreadableEvent};
-use machine::event::{
-    self, CancelReason, EVENT_VERSION, Event, Fact, InterruptCause, OpenedSuspension, VoidReason,
-};
+use machine::event::{self, EVENT_VERSION, Event, Fact, InterruptCause, OpenedSuspension, VoidReason};
 use machine::id::{CallId, Principal, RunId, SuspensionId, ThreadId};
 use machine::phase::{Action, Phase};
 use machine::projection_rows::PublicRunStatus;
@@ -98,40 +96,13 @@ impl Envelope {
 /// The event's name on the wire. The stored end of a run has three names there.
 #[must_use]
 pub const fn name(fact: &Fact) -> &'static str {
-    match fact {
-        Fact::RunEnded { termination, .. } => match termination {
-            DomainTermination::NaturalEnd
-            | DomainTermination::BehaviorRequested
-            | DomainTermination::Stopped(_) => "run.completed",
-            DomainTermination::Blocked(_) | DomainTermination::Error(_) => "run.failed",
-            DomainTermination::Cancelled(_) => "run.interrupted",
-        },
-        Fact::RunQueued(_)
-        | Fact::RunStarted { .. }
-        | Fact::RunWaiting { .. }
-        | Fact::RunResumed {}
-        | Fact::RunInterrupting { .. }
-        | Fact::RunEnding { .. }
-        | Fact::RunRecovered { .. }
-        | Fact::StepStarted { .. }
-        | Fact::StepEnded { .. }
-        | Fact::MessageAdded(_)
-        | Fact::ModelRetrying { .. }
-        | Fact::PhaseAnswered { .. }
-        | Fact::StateChanged { .. }
-        | Fact::ToolRequested { .. }
-        | Fact::ApprovalRequested(_)
-        | Fact::ApprovalVoided { .. }
-        | Fact::ToolApproved { .. }
-        | Fact::ToolDenied { .. }
-        | Fact::ToolSuspended(_)
-        | Fact::ToolResumed { .. }
-        | Fact::ExecutionStarted { .. }
-        | Fact::ExecutionSucceeded { .. }
-        | Fact::ExecutionFailed { .. }
-        | Fact::ToolCancelled { .. }
-        | Fact::ChildStarted { .. }
-        | Fact::ChildEnded { .. } => fact.name(),
+    let Fact::RunEnded { termination, .. } = fact else { return fact.name() };
+    match termination {
+        DomainTermination::NaturalEnd
+        | DomainTermination::BehaviorRequested
+        | DomainTermination::Stopped(_) => "run.completed",
+        DomainTermination::Blocked(_) | DomainTermination::Error(_) => "run.failed",
+        DomainTermination::Cancelled(_) => "run.interrupted",
     }
 }
 
@@ -192,7 +163,7 @@ fn payload(run: &RunId, event: &Event, body: HydratedBody) -> Payload {
             Payload::Failed(Failed { call_id: text(call_id), error, outcome_unknown })
         }
         Fact::ToolCancelled { call_id, reason, text: said, outcome_unknown, .. } => {
-            cancelled(call_id, said.as_deref().unwrap_or(cancel_reason_name(*reason)), *outcome_unknown)
+            cancelled(call_id, said.as_deref().unwrap_or(reason.as_str()), *outcome_unknown)
         }
         Fact::ChildStarted { call_id, run_id, .. } | Fact::ChildEnded { call_id, run_id, .. } => {
             Payload::Child(Child { call_id: text(call_id), run_id: run_id.as_str().into() })
@@ -307,13 +278,10 @@ fn suspended(opened: &OpenedSuspension) -> Payload {
 }
 
 fn voided(call_id: String, approval: &SuspensionId, reason: VoidReason, by: Option<&Principal>) -> Payload {
-    let reason = match reason {
-        VoidReason::ToolChanged => "tool_changed",
-    };
     Payload::ApprovalVoided(ApprovalVoided {
         call_id,
         approval_id: approval.as_str().into(),
-        reason: reason.into(),
+        reason: reason.as_str().into(),
         by: by.map(|by| by.as_str().into()),
     })
 }
@@ -333,16 +301,4 @@ fn cancelled(call: &CallId, reason: &str, outcome_unknown: bool) -> Payload {
         reason: reason.to_owned(),
         outcome_unknown: outcome_unknown.then_some(true),
     })
-}
-
-const fn cancel_reason_name(reason: CancelReason) -> &'static str {
-    match reason {
-        CancelReason::Decided => "decided",
-        CancelReason::GivenUp => "given_up",
-        CancelReason::Expired => "expired",
-        CancelReason::RunEnded => "run_ended",
-        CancelReason::Interrupted => "interrupted",
-        CancelReason::Superseded => "superseded",
-        CancelReason::ChildInterrupted => "child_interrupted",
-    }
 }

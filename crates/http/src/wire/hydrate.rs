@@ -12,7 +12,6 @@ use machine::model_text::{
 };
 use machine::output::{OutputFit, stored_output};
 use machine::phase::note_text;
-use machine::tool::Arguments;
 use serde_json::Value;
 
 use super::event::{Envelope, interrupter};
@@ -112,7 +111,7 @@ impl EventHydrator {
 
     /// Takes the event whose seq [`Self::missing_event`] returned.
     pub fn supply_event(&mut self, event: &Arc<Event>) {
-        if let Some(call_id) = settled_call(&event.fact) {
+        if let Some(call_id) = event.fact.settled_call() {
             self.update_call(call_id, |call| call.settled = Some(SettledEvent::Loaded(event.clone())));
         }
     }
@@ -130,7 +129,7 @@ impl EventHydrator {
             && let Some(single) = ready.front()
             && self.drops_large_results
             && single.weight() > BUFFERED_RESULT_BYTES_MAX
-            && let Some(call_id) = settled_call(&single.event.fact)
+            && let Some(call_id) = single.event.fact.settled_call()
         {
             self.update_call(call_id, |call| call.settled = Some(SettledEvent::AtSeq(single.event.seq)));
         }
@@ -166,7 +165,7 @@ impl EventHydrator {
     }
 
     fn envelope_for(&mut self, committed: &CommittedEvent, requested: &mut RequestedArguments) -> Envelope {
-        if let Some(call_id) = settled_call(&committed.event.fact) {
+        if let Some(call_id) = committed.event.fact.settled_call() {
             self.update_call(call_id, |call| {
                 call.settled = Some(SettledEvent::Loaded(committed.event.clone()))
             });
@@ -177,51 +176,26 @@ impl EventHydrator {
 
     /// Remembers what later messages will need, and returns the body if this event adds a message.
     fn apply(&mut self, event: &Event, requested: &mut RequestedArguments) -> HydratedBody {
-        match &event.fact {
-            Fact::RunQueued(order) => {
-                self.user_message.clone_from(&order.message);
-            }
-            Fact::MessageAdded(message) => return self.message_body(message, requested),
-            Fact::ToolApproved { call_id, arguments: Some(Arguments::Valid { value, .. }), .. } => {
-                self.update_call(call_id, |call| call.changed = Some((ChangedBy::Approver, value.clone())));
-            }
-            Fact::ToolResumed { call_id, arguments: Some(Arguments::Valid { value, .. }), .. } => {
-                self.update_call(call_id, |call| call.changed = Some((ChangedBy::Answer, value.clone())));
-            }
-            Fact::PhaseAnswered { actions, .. } => {
-                self.notes.extend(note_text(actions).map(|note| (event.seq, note)));
-            }
-            Fact::RunInterrupting { cause } => self.interrupted_by = interrupter(cause).cloned(),
-            Fact::RunEnded { output, .. } => {
-                let output = output.and_then(|_| self.output.take()).and_then(|text| stored_output(&text));
-                return HydratedBody {
-                    output,
-                    by: principal_text(self.interrupted_by.take()),
-                    ..HydratedBody::default()
-                };
-            }
-            Fact::ToolApproved { .. }
-            | Fact::ToolResumed { .. }
-            | Fact::ExecutionSucceeded { .. }
-            | Fact::ExecutionFailed { .. }
-            | Fact::ToolDenied { .. }
-            | Fact::ToolCancelled { .. }
-            | Fact::RunStarted { .. }
-            | Fact::RunWaiting { .. }
-            | Fact::RunResumed {}
-            | Fact::RunEnding { .. }
-            | Fact::RunRecovered { .. }
-            | Fact::StepStarted { .. }
-            | Fact::StepEnded { .. }
-            | Fact::ModelRetrying { .. }
-            | Fact::StateChanged { .. }
-            | Fact::ToolRequested { .. }
-            | Fact::ApprovalRequested(_)
-            | Fact::ApprovalVoided { .. }
-            | Fact::ToolSuspended(_)
-            | Fact::ExecutionStarted { .. }
-            | Fact::ChildStarted { .. }
-            | Fact::ChildEnded { .. } => {}
+        let fact = &event.fact;
+        if let Fact::MessageAdded(message) = fact {
+            return self.message_body(message, requested);
+        }
+        if let Fact::RunEnded { output, .. } = fact {
+            let output = output.and_then(|_| self.output.take()).and_then(|text| stored_output(&text));
+            let by = principal_text(self.interrupted_by.take());
+            return HydratedBody { output, by, ..HydratedBody::default() };
+        }
+        if let Fact::RunQueued(order) = fact {
+            self.user_message.clone_from(&order.message);
+        }
+        if let Fact::RunInterrupting { cause } = fact {
+            self.interrupted_by = interrupter(cause).cloned();
+        }
+        if let Fact::PhaseAnswered { actions, .. } = fact {
+            self.notes.extend(note_text(actions).map(|note| (event.seq, note)));
+        }
+        if let (Some(call_id), Some((by, value))) = (fact.call_id(), fact.changed_arguments()) {
+            self.update_call(call_id, |call| call.changed = Some((by, value.clone())));
         }
         HydratedBody::default()
     }
@@ -266,39 +240,6 @@ impl EventHydrator {
         if let Some(call) = self.calls.get_mut(id) {
             change(call);
         }
-    }
-}
-
-/// The call that this event settles, if any.
-const fn settled_call(fact: &Fact) -> Option<&CallId> {
-    match fact {
-        Fact::ExecutionSucceeded { call_id, .. }
-        | Fact::ExecutionFailed { call_id, .. }
-        | Fact::ToolDenied { call_id, .. }
-        | Fact::ToolCancelled { call_id, .. } => Some(call_id),
-        Fact::RunQueued(_)
-        | Fact::RunStarted { .. }
-        | Fact::RunWaiting { .. }
-        | Fact::RunResumed {}
-        | Fact::RunInterrupting { .. }
-        | Fact::RunEnding { .. }
-        | Fact::RunEnded { .. }
-        | Fact::RunRecovered { .. }
-        | Fact::StepStarted { .. }
-        | Fact::StepEnded { .. }
-        | Fact::MessageAdded(_)
-        | Fact::ModelRetrying { .. }
-        | Fact::PhaseAnswered { .. }
-        | Fact::StateChanged { .. }
-        | Fact::ToolRequested { .. }
-        | Fact::ApprovalRequested(_)
-        | Fact::ApprovalVoided { .. }
-        | Fact::ToolApproved { .. }
-        | Fact::ToolSuspended(_)
-        | Fact::ToolResumed { .. }
-        | Fact::ExecutionStarted { .. }
-        | Fact::ChildStarted { .. }
-        | Fact::ChildEnded { .. } => None,
     }
 }
 

@@ -32,7 +32,7 @@ pub enum LivePayload {
 pub struct DeltaPayload {
     pub message_id: String,
     pub attempt: u32,
-    /// Which call of the answer; 0 for text and reasoning. Which id that call gets nobody knows until it is declared: the
+    /// Which call of the answer; 0 for text and reasoning. The id of that call is unknown until it is declared: the
     /// model's own may be that of an earlier call.
     pub index: u16,
     /// In characters, from 0 within its part and attempt.

@@ -44,7 +44,7 @@ fn parse_cursor(cursor: &str) -> Result<String, ApiError> {
     if place.is_none() || cursor.len() > CURSOR_CHARS_MAX {
         return Err(bad_field(
             "cursor",
-            "expected `next_cursor` of the page before; leave it out to begin anew",
+            "expected `next_cursor` of the page before; leave it out to start at the first page",
         ));
     }
     Ok(cursor.to_owned())
@@ -90,7 +90,7 @@ pub struct Events {
     pub events: Vec<Envelope>,
     /// The newest of the run, sent or not.
     pub last_seq: u64,
-    /// Where the next page goes on; null at the end.
+    /// Where the next page begins; null at the end.
     pub next_after: Option<u64>,
 }
 

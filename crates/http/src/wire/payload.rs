@@ -213,11 +213,11 @@ pub struct Suspended {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub question: Option<String>,
-    /// The rule that let the call through to whoever performs it, counted from 0 in the agent's configuration.
+    /// The rule that let the call through to the client or service that performs it, counted from 0 in the agent's configuration.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub rule: Option<u16>,
-    /// Whoever lifted the hold that this call would have met.
+    /// Who gave the standing approval that let this call through.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub let_through_by: Option<String>,
@@ -241,7 +241,7 @@ pub struct Started {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub rule: Option<u16>,
-    /// Whoever lifted the hold that this call would have met.
+    /// Who gave the standing approval that let this call through.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub let_through_by: Option<String>,
@@ -286,7 +286,7 @@ impl CallError {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Cancelled {
     pub call_id: String,
-    /// What whoever cancelled it said, or one word for what did.
+    /// The reason that the canceller gave, or one word for the cause.
     pub reason: String,
     /// It may have taken effect.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -1,4 +1,4 @@
-//! A posted message becomes what the engine is asked, and names nobody but whoever the key says.
+//! A posted message becomes a request to the engine, and its author is always the principal of the key.
 
 use engine::posting;
 use engine::store::Tenant;
@@ -77,7 +77,7 @@ fn d20_a_message_says_something_in_one_way() {
         code(&json!({"agent": "a", "text": "b", "content": "c"})),
         (Code::BadRequest, json!("content"))
     );
-    // An earlier message is answered anew.
+    // An earlier message is answered again.
     assert_eq!(asked(&json!({"agent": "a", "after": "m-1"})).unwrap().content, None);
     let parts = json!([{"type": "text", "text": "b"}]);
     assert_eq!(asked(&json!({"agent": "a", "content": parts})).unwrap().content, Some(parts));

@@ -103,7 +103,7 @@ fn a_null_is_not_an_absent_field() {
     names_the_field::<PostThread>(r#"{"id":null}"#, "id");
     names_the_field::<PostThread>(r#"{"metadata":null}"#, "metadata");
     names_the_field::<Answer>(r#"{"choice":null}"#, "choice");
-    // The result of a call may be null: it is a value, not a field that somebody forgot.
+    // The result of a call may be null: it is a value, not a field that the client forgot.
     let answer: Answer = parse_strict(JSON, br#"{"result":null}"#, false).unwrap();
     assert_eq!(answer.result, Some(serde_json::Value::Null));
 }

@@ -1,4 +1,4 @@
-//! Whom a request is for: runs, calls, openings and threads by their ids, and nobody else.
+//! What a request addresses: runs, calls, suspensions and threads by their ids, and nothing else.
 
 use hyper::Method;
 use serde_json::{Value, json};
@@ -70,7 +70,7 @@ async fn c101_a_request_about_a_missing_or_ended_run_starts_nothing(store_kind: 
     let test_server = TestPlan::new(store_kind, [Reply::text("Done.")]).build().await;
     let client = &test_server.client;
     client.post("/v1/threads", json!({"id": "idle"})).await.ok(201);
-    // Nothing runs in this thread, and nobody knows the other one.
+    // Nothing runs in this thread, and the other one does not exist.
     for thread in ["idle", "unknown"] {
         client.get(&format!("/v1/runs/{thread}/events")).await.refused(404, "RUN_NOT_FOUND");
     }
@@ -87,7 +87,7 @@ async fn c101_a_request_about_a_missing_or_ended_run_starts_nothing(store_kind: 
     assert_eq!(answer["results"][0]["outcome"], "not_found", "{answer}");
     let after = format!("/v1/runs/{run}/events?after={}", log.len());
     let reconnected = client.send(Method::GET, &after, &[("accept", "text/event-stream")], None).await;
-    assert_eq!((reconnected.status, &*reconnected.text), (204, ""), "it is told that this was all");
+    assert_eq!((reconnected.status, &*reconnected.text), (204, ""), "204 says that there is nothing more");
     assert_eq!((runs(client).await, client.log(&run).await), (1, log));
 }
 

@@ -1,4 +1,4 @@
-//! What is remembered, told and asked for without end, and where its end is.
+//! What could grow without end in memory, responses and requests, and where its bound is.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -93,7 +93,7 @@ async fn a_stream_of_approvals_that_is_too_slow_is_over(store_kind: StoreKind) {
     barrier.release_one();
     assert_eq!(next(&mut stream).await, Some((approval.clone(), "pending".into())));
     let rest = tokio::time::timeout(PATIENCE, stream.next()).await.expect("the stream is over in time");
-    assert_eq!(rest, None, "whoever reconnects starts over");
+    assert_eq!(rest, None, "a client that reconnects starts over");
 }
 
 async fn an_approval_that_opens_and_closes_unseen_is_sent_as_two_changes(store_kind: StoreKind) {
@@ -125,7 +125,7 @@ async fn a_repeated_message_shows_that_its_run_is_interrupted(store_kind: StoreK
     let posted = client.post_under_key("/v1/threads/t/messages", "k", message.clone()).await.ok(202);
     let run = posted["run_id"].as_str().unwrap().to_owned();
     client.run_reaches(&run, "waiting_approval").await;
-    // Somebody else has the only place, and the run hears the interrupt all the same.
+    // Another run has the only slot, and this run processes the interrupt all the same.
     let (_, other) = client.begin_held_run("go").await;
     client.post_nothing(&format!("/v1/approvals/{other}/approve")).await.ok(200);
     test_server.begun.notified().await;
@@ -171,7 +171,7 @@ async fn a_caller_who_may_not_loosen_is_refused_before_any_lookup() {
     let auto = |agent: &str| json!({"agent": agent, "text": "go", "auto_approve": true});
     let looser = json!({"agent": "assistant", "text": "go", "policy": {"approval": "never"}});
     let path = "/v1/threads/nowhere/messages";
-    for body in [auto("assistant"), auto("nobody"), looser.clone()] {
+    for body in [auto("assistant"), auto("missing"), looser.clone()] {
         ann.post(path, body).await.refused(403, "FORBIDDEN");
     }
     for body in [auto("assistant"), looser] {

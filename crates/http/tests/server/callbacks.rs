@@ -1,4 +1,4 @@
-//! Callbacks: a tool that answered "later" reports with its token, once, and nobody else can.
+//! Callbacks: a tool that answered "later" reports with its token, once; without the token no report is accepted.
 
 use std::time::Duration;
 
@@ -42,7 +42,13 @@ async fn held(test_server: &TestServer, client: &Client) -> (String, Callback) {
 }
 
 fn last(test_server: &TestServer) -> Callback {
-    test_server.callbacks.lock().expect("nobody panicked").last().expect("the tool was called").clone()
+    test_server
+        .callbacks
+        .lock()
+        .expect("the lock is not poisoned")
+        .last()
+        .expect("the tool was called")
+        .clone()
 }
 
 fn path(callback: &Callback) -> String {
@@ -90,7 +96,7 @@ async fn a_callback_counts_once(store_kind: StoreKind) {
     let test_server = TestPlan::new(store_kind, one_call("later")).build().await;
     let (run, callback) = held(&test_server, &test_server.client).await;
     report(&test_server, &callback, json!({"result": 1})).await.ok(200);
-    // Whoever did not get the answer learns that there is nothing to repeat.
+    // A tool that did not get the response learns that there is nothing to repeat.
     for again in [json!({"result": 1}), json!({"result": 2}), json!({"error": "no"})] {
         let details = report(&test_server, &callback, again).await.refused(409, "CALLBACK_SPENT");
         assert_eq!((&details["reason"], &details["run_id"]), (&json!("taken"), &json!(run)), "{details}");
@@ -98,7 +104,7 @@ async fn a_callback_counts_once(store_kind: StoreKind) {
     test_server.client.run_reaches(&run, "completed").await;
     let details = report(&test_server, &callback, json!({"result": 1})).await.refused(409, "CALLBACK_SPENT");
     assert_eq!(details["reason"], "taken", "also after the end");
-    assert_eq!(call(&test_server.client, &run).await["result"], 1, "the first one stands");
+    assert_eq!(call(&test_server.client, &run).await["result"], 1, "the first report counts");
 }
 
 async fn a_caller_without_the_token_learns_nothing(store_kind: StoreKind) {
@@ -118,7 +124,7 @@ async fn a_caller_without_the_token_learns_nothing(store_kind: StoreKind) {
         (test_server.client.with_token(callback.token.as_str()), format!("{there}00")),
         (test_server.client.with_token(callback.token.as_str()), "/v1/callbacks/none".to_owned()),
     ] {
-        // What is wrong with the body is nobody's business either.
+        // Without the token the response says nothing about the body either.
         let answer = client.post(&asked, json!({"nonsense": true})).await;
         assert_eq!((answer.status, answer.code().as_str()), (401, "UNAUTHORIZED"), "{asked}");
         answers.push(answer.text);
@@ -181,7 +187,7 @@ async fn a_tool_may_be_faster_than_its_own_answer(store_kind: StoreKind) {
     test_server.client.run_reaches(&run, "completed").await;
     assert_eq!(call(&test_server.client, &run).await["result"], "soon");
 
-    // One that never says "later" is told that it has to.
+    // A tool that never says "later" gets an error that says that it has to.
     let limits = Limits { decision_timeout: Duration::from_millis(50), ..Limits::default() };
     let test_server = TestPlan { limits, ..TestPlan::new(store_kind, one_call("slowly")) }.build().await;
     test_server.client.begin_run("go").await;
@@ -206,7 +212,7 @@ async fn a_tool_that_wishes_to_be_called_again_gets_the_report_as_its_answer(sto
     report(&test_server, &first, json!({"result": null})).await.refused(422, "INVALID_ARGUMENTS");
     report(&test_server, &first, json!({"result": {"ready": true}})).await.ok(200);
     test_server.client.run_reaches(&run, "completed").await;
-    let given = test_server.callbacks.lock().expect("nobody panicked").clone();
+    let given = test_server.callbacks.lock().expect("the lock is not poisoned").clone();
     assert_eq!(given.len(), 2, "it was called again");
     assert_ne!(given[0], given[1]);
     for callback in &given {
@@ -225,7 +231,7 @@ async fn a_tool_whose_answer_was_lost_can_report_what_happened(store_kind: Store
         test_server.client.run_reaches(&run, "completed").await;
         assert_eq!(call(&test_server.client, &run).await["status"], status);
         let approval = test_server.client.get(&format!("/v1/approvals/{doubt}")).await.ok(200);
-        assert_ne!(approval["status"], "pending", "nobody has to be asked any more");
+        assert_ne!(approval["status"], "pending", "no person has to be asked any more");
         report(&test_server, &callback, said).await.refused(409, "CALLBACK_SPENT");
     }
 }
@@ -289,7 +295,7 @@ async fn a_callback_appears_in_no_response_of_the_server(store_kind: StoreKind) 
     assert!(seen.contains("tool:later") && seen.contains("It takes a while."), "all of it was read");
     let keys = test_server.engine.store().callback_keys(None).await.expect("it can be read").expect("there");
     let key: String = keys.current.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
-    for callback in test_server.callbacks.lock().expect("nobody panicked").iter() {
+    for callback in test_server.callbacks.lock().expect("the lock is not poisoned").iter() {
         assert!(!seen.contains(callback.token.as_str()), "the token");
         assert!(!seen.contains(callback.url.rsplit('/').next().expect("a path")), "the address");
     }

@@ -14,7 +14,7 @@ use crate::probe_store::BlockPoint;
 use crate::test_server::{StoreKind, TestPlan, TestServer, token};
 
 const BOTH: &[Role] = &[Role::Run, Role::Approve];
-/// Long enough for whoever does get a turn, also on a machine that does ten other things.
+/// Long enough for a request that does get a permit, even on a busy machine.
 const TURN: Duration = Duration::from_secs(3);
 
 async fn two_tenants(requests_max: usize) -> TestServer {
@@ -115,7 +115,7 @@ async fn a_request_that_waits_for_a_commit_holds_no_permit() {
         let (client, path) = (client.clone(), path.clone());
         async move { client.post_nothing(&path).await }
     });
-    // Whoever approves other arguments decides nothing, and hears whether somebody else has.
+    // An approval of other arguments decides nothing, and its error says whether another approver has decided.
     let other = json!({"expect_digest": "0".repeat(64)});
     loop {
         let answer = client.post(&path, other.clone()).await;

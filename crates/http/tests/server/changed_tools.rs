@@ -30,10 +30,10 @@ async fn a_changed_tool_voids_its_approval_and_names_the_new_one(store_kind: Sto
     let approve = async || client.post_under_key(&path, "k", json!({})).await.refused(409, "TOOL_CHANGED");
     let again = approve().await["approval_id"].as_str().expect("the new one is named").to_owned();
     assert_ne!(again, approval);
-    assert_eq!(approve().await["approval_id"], json!(again), "a repeat is told the same");
+    assert_eq!(approve().await["approval_id"], json!(again), "a repeat gets the same response");
     let old = client.get(&format!("/v1/approvals/{approval}")).await.ok(200);
     assert_eq!((&old["status"], &old["reason"]), (&json!("expired"), &json!("tool_changed")));
-    assert_eq!(old["decided_by"], "system", "nobody decided that it counts for nothing");
+    assert_eq!(old["decided_by"], "system", "the server made it void, not a person");
     client.post_nothing(&format!("/v1/approvals/{again}/approve")).await.ok(200);
     client.run_reaches(&run, "completed").await;
     assert_eq!(test_server.count(), 0, "the tool that was shown first never ran");
@@ -43,7 +43,7 @@ async fn a_changed_tool_voids_its_approval_and_names_the_new_one(store_kind: Sto
 /// The tool takes other arguments from here on.
 async fn change_parameters(test_server: &TestServer) {
     let parameters = json!({"type": "object", "required": ["to"], "properties": {"to": {"type": "string"}}});
-    let definition = ToolDefinition::new("count", "Counts for somebody").parameters(parameters);
+    let definition = ToolDefinition::new("count", "Counts for a person").parameters(parameters);
     let tool = FunctionTool::new(definition, |_: ToolRequest| async { json!("otherwise") });
     let agent = Agent::new("assistant", ScriptedModel::replying(one_count())).tool(tool);
     test_server.engine.replace_agents(vec![agent]).await.expect("they are taken");
@@ -112,7 +112,7 @@ async fn the_new_approval_is_named_even_if_the_hooks_before_it_are_slow() {
         let (client, path) = (client.clone(), format!("{path}/approve"));
         tokio::spawn(async move { client.post_nothing(&path).await })
     };
-    // The void is stored, and the call stands at the gate.
+    // The approval is stored as void, and the call waits at the gate.
     client.run_until(&run, |seen| seen["status"] == "running").await;
     assert_eq!(client.get(&path).await.ok(200)["status"], "expired");
     SECOND_GATE.notify_one();

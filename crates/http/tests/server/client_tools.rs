@@ -35,7 +35,7 @@ async fn a_front_end_runs_the_tool_that_its_message_declares(store_kind: StoreKi
         (&waiting["pending"][0]["kind"], &waiting["pending"][0]["tool"]),
         (&json!("client_tool"), &json!("pick_file"))
     );
-    assert_eq!(client.get("/v1/approvals").await.ok(200)["approvals"], json!([]), "nobody has to approve");
+    assert_eq!(client.get("/v1/approvals").await.ok(200)["approvals"], json!([]), "no approval is pending");
     let decisions =
         json!({"decisions": [{"call_id": "call_0", "action": "resume", "result": {"file": "a.pdf"}}]});
     let decided = client.post(&format!("/v1/runs/{run}/decisions"), decisions).await.ok(200);

@@ -1,4 +1,4 @@
-//! Many at once: one of them wins, and everybody is told the truth.
+//! Concurrent requests: one of them wins, and every response says which.
 
 use std::collections::BTreeMap;
 

@@ -16,7 +16,7 @@ async fn with_limits(limits: Limits) -> TestServer {
     plan.build().await
 }
 
-/// Somebody who begins to ask, and takes their time.
+/// A client that sends the beginning of a request and then waits.
 async fn lingering(test_server: &TestServer) -> TcpStream {
     let mut stream = TcpStream::connect(test_server.client.address).await.expect("the server listens");
     stream.write_all(b"GET /v1/ru").await.expect("it reads");
@@ -36,12 +36,12 @@ async fn with_every_connection_taken_the_operator_is_answered_and_others_get_a_r
     assert_eq!(refused.headers["connection"], "close");
     refused.refused(429, "RATE_LIMITED");
     drop(lingering);
-    // The places are free once the server has noticed that nobody is there.
+    // The permits are free once the server has noticed that the clients are gone.
     let again = async { while client.get("/v1/runs").await.status != 200 {} };
     tokio::time::timeout(PATIENCE, again).await.expect("the places are given back");
 }
 
-/// Other systems have no second address of this machine unless somebody sets one up.
+/// Other systems have no second loopback address unless an administrator sets one up.
 #[cfg(target_os = "linux")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_address_cannot_use_up_the_connections_of_the_others() {
@@ -55,7 +55,7 @@ async fn one_address_cannot_use_up_the_connections_of_the_others() {
         );
         let mut received = Vec::new();
         let asked = async {
-            // Whoever is not let in may not even get as far as this.
+            // A client that is not let in may not even get as far as this.
             let _ = stream.write_all(head.as_bytes()).await;
             let _ = stream.read_to_end(&mut received).await;
         };

@@ -199,7 +199,7 @@ async fn arguments_are_only_for_an_approval(store_kind: StoreKind) {
     assert_eq!(still["pending"][0]["kind"], "client_tool", "nothing was changed");
 }
 
-/// A write that is held, and of whose first attempt nobody knows what came of it.
+/// A write that is held, and the outcome of whose first attempt is unknown.
 fn with_a_doubtful_write(agent: Agent) -> Agent {
     let definition = ToolDefinition::new("transfer", "Moves money");
     agent.tool(FunctionTool::new(definition, |request: ToolRequest| async move {

@@ -1,4 +1,4 @@
-//! Decisions that are accepted while their run is busy, and heard when it comes to a boundary.
+//! Decisions that are accepted while their run is busy, and processed when it comes to a boundary.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ on_all_stores! {
     the_stream_sends_a_decision_before_the_run_has_processed_it;
 }
 
-/// A run whose calls `c` and `e` are held while `b` executes. It hears decisions when `b` has come back.
+/// A run whose calls `c` and `e` are held while `b` executes. It processes decisions when `b` has come back.
 async fn busy(store_kind: StoreKind, decision_timeout: Duration) -> (TestServer, String, Vec<String>) {
     let calls = Reply::call("c", "count", json!({})).and_call("e", "count", json!({})).and_call(
         "b",
@@ -157,7 +157,7 @@ async fn d8_d9_d27_a_decision_not_yet_processed_is_shown_as_decided_everywhere(s
             assert_eq!(listed["approvals"], json!([answered]), "{list}: it is listed as it is shown");
         }
     }
-    // The run itself has not heard it, and says so.
+    // The run itself has not processed it, and says so.
     let seen = client.get(&format!("/v1/runs/{run}")).await.ok(200);
     assert_eq!(seen["pending"].as_array().unwrap().len(), 2);
     test_server.gate.notify_one();

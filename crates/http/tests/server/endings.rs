@@ -89,7 +89,7 @@ async fn d5_d24_an_ended_run_stays_as_it_is(store_kind: StoreKind) {
     client.post_nothing("/v1/runs/run_none/interrupt").await.refused(404, "RUN_NOT_FOUND");
 }
 
-/// Another node has accepted an interrupt, and the worker of the run has not heard of it when the next ones come.
+/// Another node has accepted an interrupt, and the worker of the run has not processed it when the next ones come.
 async fn b50_a_second_interrupt_is_already_applied_while_the_first_is_pending(store_kind: StoreKind) {
     let block = Reply::call("b", "block", json!({}));
     let test_server = TestPlan::new(store_kind, [block, Reply::text("Done.")]).build().await;
@@ -103,7 +103,7 @@ async fn b50_a_second_interrupt_is_already_applied_while_the_first_is_pending(st
         let item = Item::Interrupt { cause: InterruptCause::Person("ann".into()) };
         test_server.engine.store().submit(&Tenant::default(), &run.as_str().into(), item).await
     };
-    // The second one is told that the first is on its way.
+    // The verdict on the second one says that the first is pending.
     for verdict in [Verdict::Accepted, Verdict::AlreadyApplied] {
         assert_eq!(elsewhere().await, Ok(verdict));
         assert_eq!(client.get(&format!("/v1/runs/{run}")).await.ok(200)["status"], "interrupting");
@@ -151,7 +151,7 @@ async fn nothing_changes(test_server: &TestServer, run: &str, approval: Option<&
             client.post_nothing(&path).await.refused(409, "APPROVAL_NOT_PENDING");
         }
     }
-    // The thread goes on without it.
+    // The thread continues without it.
     let thread = before[0]["thread_id"].as_str().unwrap();
     let body = json!({"agent": "assistant", "text": "again", "on_busy": "interrupt"});
     let next = client.post(&format!("/v1/threads/{thread}/messages"), body).await.ok(202);

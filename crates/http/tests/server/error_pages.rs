@@ -142,7 +142,7 @@ async fn provoke_other_suspension_errors(refusals: &mut Refusals) {
     test_server.client.run_reaches(&run, "waiting_tool").await;
     test_server.client.post_nothing(&format!("/v1/runs/{run}/interrupt")).await.ok(202);
     test_server.client.run_reaches(&run, "interrupted").await;
-    let callback = test_server.callbacks.lock().expect("nobody panicked")[0].clone();
+    let callback = test_server.callbacks.lock().expect("the lock is not poisoned")[0].clone();
     let path = callback.url.strip_prefix(CALLBACKS).expect("it is under the address that was configured");
     let tool: Client = test_server.client.with_token(callback.token.as_str());
     let body = Some(json!({"result": 1}).to_string());

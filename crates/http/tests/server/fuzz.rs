@@ -1,4 +1,4 @@
-//! Arbitrary requests on a real port: paths, queries, cursors, headers and whatever else stands in front of a body. They
+//! Arbitrary requests on a real port: paths, queries, cursors, headers and whatever else comes before a body. They
 //! are answered or refused in the usual form, never with an error of the server, and nothing changes.
 
 #[path = "../../../machine/tests/fuzz/chance.rs"]
@@ -122,7 +122,7 @@ async fn arbitrary_requests_are_answered_or_refused_and_change_nothing(store_kin
     }
 }
 
-/// Nothing in it changes anything, whatever becomes of it: what is posted goes to an approval that nobody has.
+/// Nothing in it changes anything, however it is mutated: what is posted goes to an approval that does not exist.
 fn corpus(address: SocketAddr, run: &str, thread: &str, approval: &str) -> Vec<String> {
     let get = |path: &str, headers: &str| format!("GET {path} HTTP/1.1\r\nhost: {address}\r\n{headers}\r\n");
     let body = format!("{{\"expect_digest\":\"{}\"}}", "0".repeat(64));
@@ -144,7 +144,7 @@ fn corpus(address: SocketAddr, run: &str, thread: &str, approval: &str) -> Vec<S
         get(&format!("/v1/approvals/{approval}"), ""),
         get("/v1/agents/assistant", ""),
         format!(
-            "POST /v1/approvals/nobody/approve HTTP/1.1\r\nhost: {address}\r\nidempotency-key: k-1\r\n{json}\r\n{body}"
+            "POST /v1/approvals/absent/approve HTTP/1.1\r\nhost: {address}\r\nidempotency-key: k-1\r\n{json}\r\n{body}"
         ),
     ]
 }
@@ -211,13 +211,13 @@ fn composed(chance: &mut Chance, paths: &[String], address: SocketAddr) -> Vec<u
     request
 }
 
-/// None where the connection was closed without an answer, as it may be where nobody could tell what was asked.
+/// None where the connection was closed without an answer, as it may be for a request that cannot be parsed.
 fn status_of(address: SocketAddr, request: &[u8], seed: u64) -> Option<u16> {
     let mut stream = TcpStream::connect(address).expect("the server listens");
     stream.set_read_timeout(Some(PATIENCE)).expect("a limit can be set");
-    // Behind it stands another that is whole, so that the connection is closed in the end.
+    // A whole request follows, so that the connection is closed in the end.
     let last = format!("\r\n\r\nGET /healthz HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
-    // Whoever has refused a request need not take the rest of it.
+    // A server that has refused a request need not read the rest of it.
     let _ = stream.write_all(&[request, last.as_bytes()].concat());
     let mut answer = Vec::new();
     if let Err(why) = stream.read_to_end(&mut answer) {

@@ -146,7 +146,7 @@ async fn other_tenants_agents_and_roles_find_and_revoke_nothing() {
     assert_eq!(scoped.get("/v1/grants").await.ok(200)["grants"].as_array().unwrap().len(), 2);
     let guesses = test_server.client.with_token("guessed");
     guesses.delete(&path).await.refused(401, "UNAUTHORIZED");
-    for key in ["runner", "operator", "nobody"] {
+    for key in ["runner", "operator", "roleless"] {
         let other = test_server.as_key(key);
         for answer in [
             other.get("/v1/grants").await,
@@ -185,13 +185,13 @@ async fn a_grant_lapses_when_a_reload_takes_its_key_or_the_role_away() {
         let granted = grant(&admin, "t", "assistant").await;
         assert_eq!(granted.get("lapsed"), None);
         assert_eq!(how_it_goes(&runner, "t", "assistant").await, "completed");
-        test_server.next_reload.lock().expect("nobody panicked").auth = Auth::Keys(after);
+        test_server.next_reload.lock().expect("the lock is not poisoned").auth = Auth::Keys(after);
         test_server.server.reload().await.expect("it is taken");
         assert_eq!(how_it_goes(&runner, "t", "assistant").await, "waiting_approval");
         let approver = test_server.as_key("approver");
         assert_eq!(approver.get("/v1/grants").await.ok(200)["grants"], json!([]));
         // Another person may get a key of the same name.
-        test_server.next_reload.lock().expect("nobody panicked").auth = Auth::Keys(keys());
+        test_server.next_reload.lock().expect("the lock is not poisoned").auth = Auth::Keys(keys());
         test_server.server.reload().await.expect("it is taken");
         assert_eq!(how_it_goes(&runner, "t", "assistant").await, "waiting_approval");
     }

@@ -155,7 +155,7 @@ async fn as_content(client: &Client, text: &str, seed: u64) -> bool {
     true
 }
 
-/// The result of the only call of a run that goes on to its end, and its log.
+/// The result of the only call of a run that continues to its end, and its log.
 async fn result_of(client: &Client, run: &str) -> Value {
     client.run_reaches(run, "completed").await;
     let call = client.get(&format!("/v1/runs/{run}/calls")).await.ok(200)["calls"][0].clone();
@@ -197,8 +197,13 @@ async fn as_decision(client: &Client, text: &str, seed: u64) -> bool {
 async fn as_report(test_server: &TestServer, text: &str, seed: u64) -> bool {
     let run = test_server.client.begin_run("later\n{}").await;
     test_server.client.run_reaches(&run, "waiting_tool").await;
-    let callback =
-        test_server.callbacks.lock().expect("nobody panicked").last().expect("it was called").clone();
+    let callback = test_server
+        .callbacks
+        .lock()
+        .expect("the lock is not poisoned")
+        .last()
+        .expect("it was called")
+        .clone();
     let path = format!("/v1/callbacks{}", callback.url.strip_prefix(CALLBACKS).expect("our address"));
     let tool = test_server.client.with_token(callback.token.as_str());
     let reported = accepted(post(&tool, &path, format!(r#"{{"result":{text}}}"#)).await, seed).is_some();

@@ -1,4 +1,4 @@
-//! Lists and whole runs: however much there is, an answer has so many bytes and no more.
+//! Lists and whole runs: however much there is, the size of a response is bounded.
 
 use std::collections::BTreeSet;
 
@@ -58,7 +58,7 @@ async fn a_page_of_messages_is_limited_in_bytes(store_kind: StoreKind) {
     assert_eq!(messages.len(), 40);
     assert!(StoreProbe::count(&test_server.probe.rows_max) <= 16, "only a few are read at once");
     let (pages, messages) = all_pages(client, "/v1/threads/t/messages?", "messages", 3).await;
-    assert_eq!((pages, messages.len()), (14, 40), "whoever asks for fewer gets fewer");
+    assert_eq!((pages, messages.len()), (14, 40), "a client that asks for fewer gets fewer");
 }
 
 async fn a_page_of_approvals_is_limited_in_bytes(store_kind: StoreKind) {

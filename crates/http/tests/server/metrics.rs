@@ -15,7 +15,7 @@ on_both_stores! {
     every_metric_has_a_line_in_the_documentation;
 }
 
-/// A run that blocks in one call and holds another. It hears decisions when nothing executes.
+/// A run that blocks in one call and holds another. It processes decisions when nothing executes.
 async fn busy(test_server: &TestServer) -> (String, String) {
     let client = &test_server.client;
     client.post("/v1/threads", json!({"id": "busy"})).await.ok(201);
@@ -49,7 +49,7 @@ async fn every_metric_moves_with_what_it_counts(store_kind: StoreKind) {
     assert_eq!(test_server.number("holdpoint_open_streams").await, 1.0);
     drop(stream);
 
-    // Accepted, and not heard while the other call executes.
+    // Accepted, and not processed while the other call executes.
     client.post_nothing(&format!("/v1/approvals/{approval}/approve")).await.ok(200);
     assert_eq!(test_server.number("holdpoint_inbox_items").await, 1.0);
     assert_eq!(test_server.number("holdpoint_approved_not_started").await, 1.0);

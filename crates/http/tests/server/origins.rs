@@ -55,7 +55,7 @@ async fn agents_are_listed_and_reloaded() {
     assert_eq!(listed["agents"][0]["name"], "assistant");
     let one = test_server.client.get("/v1/agents/assistant").await.ok(200);
     assert_eq!(one["tools"].as_array().unwrap().len(), 6);
-    test_server.client.get("/v1/agents/nobody").await.refused(404, "AGENT_NOT_FOUND");
+    test_server.client.get("/v1/agents/missing").await.refused(404, "AGENT_NOT_FOUND");
     let again = test_server.client.post_nothing("/v1/admin/reload").await.ok(200);
     assert_eq!(again, listed);
     test_server.next_reload.lock().unwrap().agents = Vec::new();

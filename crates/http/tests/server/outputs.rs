@@ -47,7 +47,7 @@ async fn the_output_is_on_the_run_and_in_its_last_event(store_kind: StoreKind) {
     let text = notes[0]["content"].as_str().expect("a text");
     assert!(text.starts_with("Your last answer is not the output that is wanted: it is not JSON"), "{text}");
     assert_eq!((notes.len(), &notes[0]["call_id"]), (1, &Value::Null));
-    // Whoever begins in the middle is told the same end.
+    // A client that begins in the middle reads the same end.
     let seq = last["seq"].as_u64().expect("a number");
     let rest = client.get(&format!("/v1/runs/{run}/events?after={}", seq - 1)).await.ok(200);
     assert_eq!(rest["events"], json!([last]));

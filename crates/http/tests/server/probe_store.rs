@@ -12,7 +12,7 @@ use machine::decision::Decision;
 use machine::id::{DecisionId, RunId, SuspensionId, ThreadId};
 use tokio::sync::Semaphore;
 
-/// What was read, and what is done to whoever reads.
+/// What was read, and what is done to the reader.
 #[derive(Default)]
 pub(crate) struct StoreProbe {
     pub(crate) events_read: AtomicUsize,
@@ -46,7 +46,7 @@ pub(crate) enum BlockPoint {
     Create,
 }
 
-/// Whoever comes here waits.
+/// A caller that arrives here waits.
 pub(crate) struct StoreBarrier {
     at: BlockPoint,
     arrived: Semaphore,
@@ -69,16 +69,16 @@ impl StoreProbe {
     /// From here on, until it ends.
     pub(crate) fn block_at(&self, at: BlockPoint) -> Arc<StoreBarrier> {
         let barrier = Arc::new(StoreBarrier { at, arrived: Semaphore::new(0), let_go: Semaphore::new(0) });
-        *self.barrier.lock().expect("nobody panics here") = Some(barrier.clone());
+        *self.barrier.lock().expect("the lock is not poisoned") = Some(barrier.clone());
         barrier
     }
 
     pub(crate) fn unblock(&self) {
-        *self.barrier.lock().expect("nobody panics here") = None;
+        *self.barrier.lock().expect("the lock is not poisoned") = None;
     }
 
     async fn wait_at(&self, at: BlockPoint) {
-        let found = self.barrier.lock().expect("nobody panics here").clone();
+        let found = self.barrier.lock().expect("the lock is not poisoned").clone();
         let Some(barrier) = found.filter(|barrier| barrier.at == at) else { return };
         barrier.arrived.add_permits(1);
         barrier.let_go.acquire().await.expect("it is never closed").forget();

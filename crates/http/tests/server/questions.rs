@@ -36,10 +36,10 @@ async fn a_question_is_answered_and_only_answered(store_kind: StoreKind) {
 }
 
 fn with_a_question_that_replays(agent: Agent) -> Agent {
-    let definition = ToolDefinition::new("ask_yes_or_no", "Asks, and goes on with the answer").read();
+    let definition = ToolDefinition::new("ask_yes_or_no", "Asks, and continues with the answer").read();
     agent.tool(FunctionTool::new(definition, |request: ToolRequest| async move {
         if let Some(answer) = request.resume.and_then(|resumed| resumed.answer) {
-            return ToolAnswer::Success { value: json!({"heard": *answer}).into(), warning: None };
+            return ToolAnswer::Success { value: json!({"answer": *answer}).into(), warning: None };
         }
         ToolAnswer::Pending(SuspendRequest {
             kind: AskKind::Question,
@@ -66,5 +66,5 @@ async fn b16_no_is_an_answer_to_a_question_whose_schema_takes_it(store_kind: Sto
     assert_eq!(client.post(&path, json!({"result": false})).await.ok(200)["status"], "answered");
     client.run_reaches(&run, "completed").await;
     let calls = client.get(&format!("/v1/runs/{run}/calls")).await.ok(200);
-    assert_eq!(calls["calls"][0]["result"], json!({"heard": false}));
+    assert_eq!(calls["calls"][0]["result"], json!({"answer": false}));
 }

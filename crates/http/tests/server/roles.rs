@@ -14,7 +14,7 @@ pub(crate) const KEYS: [(&str, &str, &[Role]); 7] = [
     ("runner", "acme", &[Role::Run]),
     ("approver", "acme", &[Role::Approve]),
     ("admin", "acme", &[Role::Admin]),
-    ("nobody", "acme", &[]),
+    ("roleless", "acme", &[]),
     ("operator", "acme", &[Role::Operator]),
     ("stranger", "other", &[Role::Run, Role::Approve]),
     ("stranger-admin", "other", &[Role::Admin]),
@@ -23,7 +23,7 @@ pub(crate) const KEYS: [(&str, &str, &[Role]); 7] = [
 pub(crate) struct Operation {
     pub(crate) method: Method,
     pub(crate) path: String,
-    /// The roles that may ask; none named: any key. No list at all: nobody needs a key.
+    /// The roles that may ask; none named: any key. No list at all: no key is needed.
     roles: Option<Vec<String>>,
 }
 
@@ -104,7 +104,7 @@ async fn d40_each_key_reaches_what_its_roles_and_its_tenant_allow_and_nothing_el
         if ["/v1/approvals/stream", "/v1/grants/{id}"].contains(&operation.path.as_str()) {
             continue;
         }
-        // Either role may answer a question; whose a decision on other kinds is stands in stories of its own.
+        // Either role may answer a question; who may decide on the other kinds has tests of its own.
         let plan = if operation.path.ends_with("/answer") {
             one_question()
         } else {
@@ -125,7 +125,7 @@ async fn d40_each_key_reaches_what_its_roles_and_its_tenant_allow_and_nothing_el
         }
         let Some(roles) = &operation.roles else { continue };
         // Strangers first: what they ask for must still be as it was for its owners.
-        let order = ["stranger", "stranger-admin", "nobody", "operator", "runner", "approver", "admin"];
+        let order = ["stranger", "stranger-admin", "roleless", "operator", "runner", "approver", "admin"];
         for name in order {
             let (_, tenant, held) = KEYS.iter().find(|(key, ..)| *key == name).expect("there is such a key");
             let allowed = roles.is_empty()

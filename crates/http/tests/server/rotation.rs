@@ -1,4 +1,4 @@
-//! Other keys by a reload: whoever is gone stays outside, whoever stays notices nothing.
+//! Keys rotated by a reload: a removed key is refused, and a key that stays works without interruption.
 
 use std::time::Duration;
 
@@ -12,11 +12,11 @@ use crate::test_server::{StoreKind, TestPlan, TestServer, keys_of};
 const ALL: &[Role] = &[Role::Run, Role::Approve, Role::Admin];
 
 async fn reload(test_server: &TestServer, auth: Auth) {
-    test_server.next_reload.lock().expect("nobody panicked").auth = auth;
+    test_server.next_reload.lock().expect("the lock is not poisoned").auth = auth;
     test_server.server.reload().await.expect("it is taken");
 }
 
-/// A stream that goes on shows signs of life for ever.
+/// A stream that stays open sends keep-alives for ever.
 async fn ends(stream: EventStream) {
     tokio::time::timeout(Duration::from_secs(10), stream.rest()).await.expect("the stream ends");
 }
@@ -42,7 +42,7 @@ async fn a_removed_key_is_refused_at_once_and_its_streams_end() {
     let approval = ann.get("/v1/approvals").await.ok(200)["approvals"][0]["id"].clone();
     let path = format!("/v1/approvals/{}/approve", approval.as_str().expect("an id"));
     assert_eq!(ann.post_nothing(&path).await.ok(200)["decided_by"], "ann");
-    assert_eq!(anns.next().await.expect("her stream goes on").data["status"], "approved");
+    assert_eq!(anns.next().await.expect("her stream stays open").data["status"], "approved");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

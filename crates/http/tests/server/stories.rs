@@ -39,7 +39,7 @@ async fn d1_d2_d14_d33_an_approved_call_runs_and_the_same_run_continues(store_ki
     let held = client.get(&format!("/v1/runs/{run}")).await.ok(200);
     assert_eq!(held["pending"][0]["kind"], "approval");
     assert_eq!((&held["started_at"].is_string(), &held["ended_at"]), (&true, &json!(null)));
-    assert_eq!(test_server.note(), None, "nothing is written before somebody says yes");
+    assert_eq!(test_server.note(), None, "nothing is written before a person approves");
     let shown = client.get(&format!("/v1/approvals/{approval}")).await.ok(200);
     assert_eq!(shown["arguments"], json!({"path": "note.txt", "text": "written"}));
     assert_eq!((&shown["status"], &shown["run_id"]), (&json!("pending"), &json!(run)));
@@ -88,7 +88,7 @@ async fn d12_d20_a_message_starts_a_run_and_a_bad_one_does_not(store_kind: Store
 
     let path = "/v1/threads/t/messages";
     client.post(path, json!({"agent": "assistant", "text": "  "})).await.refused(400, "BAD_REQUEST");
-    client.post(path, json!({"agent": "nobody", "text": "hi"})).await.refused(404, "AGENT_NOT_FOUND");
+    client.post(path, json!({"agent": "missing", "text": "hi"})).await.refused(404, "AGENT_NOT_FOUND");
     let nowhere = client.post("/v1/threads/none/messages", json!({"agent": "assistant", "text": "hi"})).await;
     nowhere.refused(404, "THREAD_NOT_FOUND");
     assert_eq!(client.get("/v1/runs").await.ok(200)["runs"], json!([]), "nothing was started");
@@ -330,7 +330,7 @@ async fn edited_arguments_are_what_runs_and_what_is_shown(store_kind: StoreKind)
 }
 
 fn with_a_doubtful_tool(agent: Agent) -> Agent {
-    let definition = ToolDefinition::new("doubt", "Nobody knows what it did").approval(Approval::Never);
+    let definition = ToolDefinition::new("doubt", "Its outcome is unknown").approval(Approval::Never);
     agent.tool(FunctionTool::new(definition, |request: ToolRequest| async move {
         if request.attempt == 1 {
             return Outcome::Unknown { why: "the line went dead".into(), retry_after_ms: None };

@@ -75,7 +75,7 @@ async fn c90_d35_a_client_that_reconnects_gets_exactly_the_rest(store_kind: Stor
     assert_eq!((nothing.status, nothing.text.as_str()), (204, ""), "nothing is left");
 }
 
-/// Whoever begins behind any event of an ended run gets what whoever began in front got.
+/// A client that begins after any event of an ended run gets the same rest as one that began at the first.
 async fn check_log_from_any_event(client: &Client, run: &str, step: usize) {
     let path = format!("/v1/runs/{run}/events");
     let log = data(&client.stream(&path, &[]).await.rest().await);
@@ -170,7 +170,7 @@ async fn d23_d18_the_stream_and_the_run_agree(store_kind: StoreKind) {
     assert!(log.iter().all(same));
 }
 
-/// A first step that goes on when somebody watches.
+/// A first step that continues when a client watches.
 fn blocking() -> Reply {
     Reply::call("gate", "block", json!({}))
 }
@@ -273,7 +273,7 @@ async fn approvals_are_streamed_the_pending_ones_first(store_kind: StoreKind) {
     assert!(opened.contains(&is(&later, "pending")), "{opened:?}");
     assert!(
         opened.iter().all(|(sent, _)| *sent != id(1)),
-        "what has not changed is not told again: {opened:?}"
+        "what has not changed is not sent again: {opened:?}"
     );
     client.post_nothing(&format!("/v1/runs/{two}/interrupt")).await.ok(202);
     assert_eq!(next_change().await, is(&id(1), "rejected"));

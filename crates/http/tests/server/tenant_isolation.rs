@@ -30,7 +30,7 @@ async fn a_busy_tenant_does_not_end_another_s_stream_of_approvals() {
     let mut stream = ann.stream("/v1/approvals/stream", &[]).await;
     barrier.wait_for_arrival().await;
     test_server.probe.unblock();
-    // Nobody reads news while what is pending is listed.
+    // The stream reads no changes while it lists what is pending.
     let mut changes = test_server.engine.approvals_changed();
     let before = *changes.borrow_and_update();
     for _ in 0..MANY {
@@ -41,5 +41,5 @@ async fn a_busy_tenant_does_not_end_another_s_stream_of_approvals() {
     let (_, second) = ann.begin_held_run("write it").await;
     barrier.release_one();
     assert_eq!(next_id(&mut stream).await, Some(first));
-    assert_eq!(next_id(&mut stream).await, Some(second), "the stream goes on");
+    assert_eq!(next_id(&mut stream).await, Some(second), "the stream continues");
 }

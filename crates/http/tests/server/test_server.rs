@@ -69,7 +69,7 @@ macro_rules! on_all_stores {
 }
 pub(crate) use on_all_stores;
 
-/// Where tools are told to report; whoever plays a tool here asks the test server.
+/// The callback address that tools get; a test that acts as a tool sends to the test server instead.
 pub(crate) const CALLBACKS: &str = "https://runs.example.org/v1/callbacks";
 
 /// What a test server is made of.
@@ -124,7 +124,7 @@ pub(crate) fn keys_of(keys: &[(&str, &str, &[Role])]) -> Auth {
     Auth::Keys(keys.collect())
 }
 
-/// No keys: deciding needs this token, which the client of a test server sends unless it is told otherwise.
+/// No keys: deciding needs this token, which the client of a test server sends unless a test gives it another.
 pub(crate) const OPEN_TOKEN: &str = "drawn-by-the-server";
 
 /// The token of the key with this name.
@@ -234,7 +234,7 @@ impl TestServer {
             auth: plan.auth,
             agents: shown,
             reload: Arc::new(move || {
-                let NextReload { agents, auth } = read.lock().expect("nobody panicked").clone();
+                let NextReload { agents, auth } = read.lock().expect("the lock is not poisoned").clone();
                 Box::pin(async move { Ok(Reloaded { agents, auth }) })
             }),
             origins: Origins { listen: address, public_url: None },
@@ -353,8 +353,8 @@ fn later(callbacks: &Arc<Mutex<Vec<Callback>>>, gate: &Arc<Notify>, begun: &Arc<
     let (callbacks, gate, begun) = (callbacks.clone(), gate.clone(), begun.clone());
     let definition = ToolDefinition::new("later", "Works somewhere else").approval(Approval::Never);
     Arc::new(FunctionTool::new(definition, move |request: ToolRequest| {
-        let callback = request.callback.clone().expect("there is somebody to report to");
-        callbacks.lock().expect("nobody panicked").push(callback);
+        let callback = request.callback.clone().expect("the request has a callback");
+        callbacks.lock().expect("the lock is not poisoned").push(callback);
         let (gate, begun) = (gate.clone(), begun.clone());
         async move {
             begun.notify_one();

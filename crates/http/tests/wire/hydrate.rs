@@ -1,4 +1,4 @@
-//! A message is told with its text and its arguments, wherever in the log these stand.
+//! A message is sent with its text and its arguments, wherever in the log these are.
 
 use engine::store::CommittedEvent;
 use holdpoint_http::wire::hydrate::EventHydrator;
@@ -58,7 +58,7 @@ fn noting(texts: &[&str]) -> stories::Story {
     story
 }
 
-/// The same words that the model reads: two readers of one log must not be told two stories.
+/// The same words that the model reads: two readers of one log must not see different texts.
 #[test]
 fn results_and_notes_are_shown_as_the_model_reads_them() {
     let notes = [&["", "x"][..], &["x", "", "y"], &["x", ""], &[""]];

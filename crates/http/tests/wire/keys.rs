@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::stories;
 
-/// Type, keys that are always there, keys that may be there. Each type that is stored stands here.
+/// Type, keys that are always there, keys that may be there. Each type that is stored is listed here.
 pub(crate) const PAYLOADS: [(&str, &[&str], &[&str]); 29] = [
     ("run.queued", &["status"], &[]),
     ("run.started", &["status"], &[]),
@@ -76,7 +76,7 @@ fn every_payload_has_exactly_the_keys_of_the_contract() {
         }
     }
     let all: BTreeSet<String> = table.keys().map(|name| (*name).to_owned()).collect();
-    assert_eq!(met, all, "a type of the contract was never told");
+    assert_eq!(met, all, "no story has an event of a type of the contract");
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn every_kind_of_fact_is_sent_and_none_is_left_out() {
         assert_eq!(story.envelopes().len(), story.events.len(), "{}", story.name);
         names.extend(story.events.iter().map(|event| fact_name(&event.fact)));
     }
-    // A kind of fact that no story has would be told by nobody here.
+    // A kind of fact that no story has would not be tested here.
     assert_eq!(names.len(), 27, "{names:?}");
 }
 

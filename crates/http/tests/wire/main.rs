@@ -1,10 +1,5 @@
 //! How our things look in JSON: golden envelopes of whole logs, the keys of every payload, and what is folded from them.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::expect_used,
-    reason = "a story that cannot be told fails"
-)]
+#![allow(clippy::unwrap_used, clippy::panic, clippy::expect_used, reason = "a test fails by panicking")]
 #![allow(clippy::wildcard_enum_match_arm, reason = "a test looks for one thing and passes over the rest")]
 
 mod approvals;

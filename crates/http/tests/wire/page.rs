@@ -22,7 +22,7 @@ fn described(heading: &str) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for (name, meaning) in rows {
         assert!(meaning.len() > 10, "{name} has no meaning");
-        assert!(names.insert(name.to_owned()), "{name} stands there twice");
+        assert!(names.insert(name.to_owned()), "{name} is listed twice");
     }
     names
 }

@@ -1,6 +1,6 @@
 //! Whole logs as a client reads them, line by line, against files that were read by a person.
 //!
-//! `GOLDEN_WRITE=1` writes the files anew; what changed in them is then to be read, not to be believed.
+//! `GOLDEN_WRITE=1` rewrites the files; read what changed in them before you commit it.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;

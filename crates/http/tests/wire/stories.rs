@@ -91,12 +91,12 @@ impl Story {
         self.envelopes().iter().map(|envelope| serde_json::to_value(envelope).unwrap()).collect()
     }
 
-    /// The state after so many events.
+    /// The state after the first `count` events.
     pub(crate) fn control(&self, count: usize) -> Control {
         fold(&self.events[..count]).unwrap()
     }
 
-    /// The run as a list shows it after so many events.
+    /// The run as a list shows it after the first `count` events.
     pub(crate) fn view(&self, count: usize) -> RunView {
         let control = self.control(count);
         let at = |wanted: &str| {

@@ -115,7 +115,7 @@ pub(super) fn add_message(control: &mut Control, message: &Message, seq: u64) ->
             Ok(())
         }
         Message::Interruption { .. } if control.status == RunStatus::Interrupting => Ok(()),
-        Message::Interruption { .. } => Err("nobody interrupts the run".into()),
+        Message::Interruption { .. } => Err("no interrupt of the run was requested".into()),
     }
 }
 

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use crate::apply::apply;
 use crate::call::Call;
 use crate::control::{CONTROL_BYTES_MAX, Control};
-use crate::event::{Event, Fact, Message};
+use crate::event::{Event, Fact, Subject};
 use crate::id::CallId;
 use crate::phase::{Action, HookAnswers, HookOutcome, Phase};
 use crate::rejection::Rejection;
@@ -49,42 +49,11 @@ impl<'r> Draft<'r> {
     /// A fact about a call belongs to the step that asked for the call, no matter how late it arrives.
     fn step_of(&self, fact: &Fact) -> Option<u32> {
         let open = self.control.step_open.then_some(self.control.step);
-        let of_call = |id: &CallId| self.control.call(id).map(|call| call.step).or(open);
-        match fact {
-            Fact::StepStarted { step, .. } | Fact::StepEnded { step, .. } => Some(*step),
-            Fact::ApprovalRequested(opened) | Fact::ToolSuspended(opened) => of_call(&opened.call_id),
-            Fact::ApprovalVoided { call_id, .. }
-            | Fact::ToolApproved { call_id, .. }
-            | Fact::ToolDenied { call_id, .. }
-            | Fact::ToolResumed { call_id, .. }
-            | Fact::ExecutionStarted { call_id, .. }
-            | Fact::ExecutionSucceeded { call_id, .. }
-            | Fact::ExecutionFailed { call_id, .. }
-            | Fact::ToolCancelled { call_id, .. }
-            | Fact::ChildStarted { call_id, .. }
-            | Fact::ChildEnded { call_id, .. }
-            | Fact::ToolRequested { call_id, .. }
-            | Fact::MessageAdded(Message::Tool { call_id, .. } | Message::Note { call_id, .. }) => {
-                of_call(call_id)
-            }
-            Fact::PhaseAnswered { call_id, .. } => call_id.as_ref().map_or(open, of_call),
-            Fact::RunQueued(_)
-            | Fact::RunStarted { .. }
-            | Fact::RunInterrupting { .. }
-            | Fact::RunEnding { .. }
-            | Fact::RunEnded { .. } => None,
-            Fact::RunWaiting { .. }
-            | Fact::RunResumed {}
-            | Fact::RunRecovered { .. }
-            | Fact::MessageAdded(
-                Message::User { .. }
-                | Message::Assistant { .. }
-                | Message::Correction { .. }
-                | Message::CallsDropped { .. }
-                | Message::Interruption { .. },
-            )
-            | Fact::ModelRetrying { .. }
-            | Fact::StateChanged { .. } => open,
+        match fact.subject() {
+            Subject::Run => None,
+            Subject::Step(step) => Some(step),
+            Subject::Call(id) => self.control.call(id).map(|call| call.step).or(open),
+            Subject::OpenStep => open,
         }
     }
 

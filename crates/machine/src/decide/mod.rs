@@ -29,6 +29,8 @@ use draft::Draft;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decided {
     pub events: Vec<Event>,
+    /// The state after these events, so that a driver need not apply them again.
+    pub control: Control,
     pub outcome: InputOutcome,
 }
 
@@ -83,5 +85,5 @@ pub(crate) fn decide(
     } else {
         draft.advance()?
     }
-    Ok(Decided { events: draft.events, outcome })
+    Ok(Decided { events: draft.events, control: draft.control, outcome })
 }

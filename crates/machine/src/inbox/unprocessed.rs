@@ -30,14 +30,18 @@ pub fn overrides_accepted_answer(
 }
 
 /// Whether an item answers the open suspension of the call.
-pub(super) fn is_answered(control: &Control, inbox: &[Item], call: &CallId) -> bool {
-    inbox.iter().any(|item| item.call() == Some(call) && answered_by(control, item).is_some())
+pub(super) fn is_answered<'i>(
+    control: &Control,
+    mut inbox: impl Iterator<Item = &'i Item>,
+    call: &CallId,
+) -> bool {
+    inbox.any(|item| item.call() == Some(call) && answered_by(control, item).is_some())
 }
 
 /// Whether the run ends once it has processed its inbox: a denial answers an open approval, and the decision or the
 /// policy says that this ends the run. Between such a decision and the end, only an interrupt is accepted from outside.
-pub(super) fn end_is_accepted(control: &Control, inbox: &[Item]) -> bool {
-    inbox.iter().any(|item| {
+pub(super) fn end_is_accepted<'i>(control: &Control, mut inbox: impl Iterator<Item = &'i Item>) -> bool {
+    inbox.any(|item| {
         let is_approval = || {
             let open = item.call().and_then(|call| control.call(call)).and_then(Call::suspension);
             open.is_some_and(|open| open.held.kind() == SuspensionKind::Approval)
@@ -55,8 +59,8 @@ fn would_end(control: &Control, decision: &Decision) -> bool {
 }
 
 /// Whether the inbox holds an early decision for the call.
-pub(super) fn keeps_early(inbox: &[Item], call: &CallId) -> bool {
-    inbox.iter().any(|item| match item {
+pub(super) fn keeps_early<'i>(mut inbox: impl Iterator<Item = &'i Item>, call: &CallId) -> bool {
+    inbox.any(|item| match item {
         Item::Early { decision, .. } => decision.call == *call,
         Item::Decision(_) | Item::Interrupt { .. } | Item::ChildEnded(_) | Item::LateAnswer { .. } => false,
     })

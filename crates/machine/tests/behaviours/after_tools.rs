@@ -1,4 +1,4 @@
-//! The hooks of AfterToolExecute: what they hear of, what they may say, and what becomes of their failures.
+//! The hooks of AfterToolExecute: which results they see, what they may answer, and what their failures do.
 
 use machine::event::Fact;
 use machine::id::CallId;
@@ -61,12 +61,12 @@ fn a94_the_hooks_are_asked_about_every_result_even_of_a_call_that_never_ran() {
         settled("C", CallStatus::Failed),
     ];
     assert_eq!(asked_about(&story), before);
-    // A held call is heard of once it has a result: denied is one.
+    // The hooks see a held call once it has a result: a denial is one.
     story.denies("D", None);
     let mut all = before.to_vec();
     all.push(settled("D", CallStatus::Cancelled));
     assert_eq!(asked_about(&story), all);
-    // Nothing goes on before they have spoken.
+    // The run does not continue until they have answered.
     assert!(!story.run.wanted().iter().any(|effect| matches!(effect, Effect::CallModel { .. })));
 }
 
@@ -93,7 +93,7 @@ fn a94_the_run_waits_only_after_the_hooks_answered() {
     assert_eq!(story.run_status(), &RunStatus::Running);
     assert_eq!(names(&story.ok(after_tools_input("A", HookAnswers::default()))), ["run.waiting"]);
     assert_eq!(story.run_status(), &RunStatus::Waiting(WaitingOn::Person));
-    // A recorded wait means that they were heard: they are not asked about A again.
+    // A recorded wait means that the hooks have answered: they are not asked about A again.
     story.approves("B");
     story.succeeds("B");
     assert_eq!(asked_about(&story), [("B".to_owned(), CallStatus::Succeeded)]);
@@ -109,7 +109,7 @@ fn b42_notes_of_all_plugins_follow_the_results_in_registration_order() {
     let events = story.ok(Input::AfterTools { heard: both });
     assert_eq!(names(&events)[..3], ["phase.answered", "phase.answered", "phase.answered"]);
     assert_eq!(notes(&story), ["one\ntwo", "three", "four"]);
-    // Both results come before the first note: a result stands directly after its call.
+    // Both results come before the first note: a result comes directly after its call.
     let shape: Vec<bool> =
         story.transcript().iter().map(|m| matches!(m, ModelMessage::Note { .. })).collect();
     assert_eq!(shape, [false, false, false, false, true, true, true]);
@@ -185,9 +185,9 @@ fn a94_an_answer_is_recorded_once_and_unrequested_answers_are_ignored() {
     assert_eq!(names(&story.ok(after_tools_input("A", one("p", note("once"))))), ["phase.answered"]);
     // The worker reports all it has again with the rest: what is recorded is not recorded twice.
     assert_eq!(story.ok(after_tools_input("A", one("p", note("twice")))), []);
-    // A call that has no result yet, or that nobody knows, has nothing to be heard of.
+    // An answer about a call without a result, or about an unknown call, changes nothing.
     assert_eq!(story.ok(after_tools_input("B", one("p", note("early")))), []);
-    assert_eq!(story.ok(after_tools_input("nobody", one("p", note("who")))), []);
+    assert_eq!(story.ok(after_tools_input("missing", one("p", note("who")))), []);
     story.succeeds("B");
     let both = ["A", "B"].map(|id| (CallId::from(id), HookAnswers::default())).to_vec();
     story.ok(Input::AfterTools { heard: both });

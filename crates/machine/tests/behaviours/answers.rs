@@ -168,13 +168,13 @@ fn b32_other_arguments_under_the_same_id_are_another_decision() {
         }),
     };
     let plain = decision(None, None);
-    // What the shell makes of the payload is nobody's words.
+    // The arguments that the shell derives from the payload are not part of what the person said.
     assert!(plain.same_content(&decision(None, Some(valid(json!({"to": "bob"}))))));
     let edited = decision(Some(json!({"to": "eve"})), None);
     assert!(edited.same_content(&decision(Some(json!({"to": "eve"})), None)));
     assert!(!plain.same_content(&edited) && !edited.same_content(&plain));
     assert!(!edited.same_content(&decision(Some(json!({"to": "mallory"})), None)));
-    // Whoever repeats it, it is the same one.
+    // Another person may repeat it: it is the same decision.
     assert!(edited.same_content(&Decision { by: "bea".into(), ..edited.clone() }));
 }
 
@@ -196,7 +196,7 @@ fn b16_a_question_with_a_schema_accepts_false_as_an_answer() {
             // It would be the arguments.
             let passed = if kind == InDoubt { "result" } else { "invalid" };
             assert_eq!(in_words(kind, PassDecisionToTool, &resume(true)), passed, "{kind}");
-            // Nobody said that it is an answer.
+            // The decision does not say that it is an answer.
             assert_eq!(in_words(kind, ReplayToolCall, &resume(false)), passed, "{kind}");
         }
     }
@@ -219,7 +219,7 @@ fn a86_an_answer_that_cannot_be_arguments_is_invalid() {
             interpret(kind, PassDecisionToTool, &against_schema).unwrap_err(),
             "the result cannot be the arguments: `to` is no text"
         );
-        // A bare true stands for the original arguments, whatever came along.
+        // A bare true means the original arguments, whatever came along.
         let yes = with(json!(true), Some(valid(json!({"to": "eve"}))));
         assert_eq!(in_words(kind, PassDecisionToTool, &yes), "replay as asked");
     }

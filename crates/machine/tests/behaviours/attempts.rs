@@ -1,4 +1,4 @@
-//! Attempts and how they end: answered, not sent, unknown. A write whose outcome nobody knows is in doubt.
+//! Attempts and how they end: answered, not sent, unknown. A write whose outcome is unknown is in doubt.
 
 use std::sync::Arc;
 
@@ -157,7 +157,8 @@ fn b3_in_doubt_a_decision_cannot_report_a_failure() {
     let mut story = in_doubt();
     let failed = Resume { payload: Payload::Error("it did not".into()), ..Resume::default() };
     let decision = story.decision("A", DecisionAction::Resume(failed));
-    let why = "a call in doubt is retried, given its result, or given up; nobody knows that it failed".into();
+    let why =
+        "a call in doubt is retried, given its result, or given up; it cannot be reported as failed".into();
     let invalid = Rejection::Invalid { call: CallId::from("A"), why };
     assert_eq!(story.refused(Input::Decide(decision)), invalid);
     assert_eq!(story.status("A"), CallStatus::Suspended);
@@ -209,8 +210,8 @@ fn b51_the_late_answer_may_be_a_question_of_its_own() {
 #[test]
 fn b51_a_call_that_may_have_taken_effect_says_so_however_it_is_cancelled() {
     let person = || InterruptCause::Person(Principal::from("ana"));
-    let told = "Cancelled; it may have taken effect";
-    // While the write runs, while it is in doubt, and after somebody wished for a retry that never started.
+    let expected = "Cancelled; it may have taken effect";
+    // While the write runs, while it is in doubt, and after a person asked for a retry that never started.
     let mut runs = running("post");
     let mut doubted = in_doubt();
     let mut to_retry = in_doubt();
@@ -218,7 +219,7 @@ fn b51_a_call_that_may_have_taken_effect_says_so_however_it_is_cancelled() {
     to_retry.ok(Input::Decide(decision));
     for story in [&mut runs, &mut doubted, &mut to_retry] {
         story.ok(Input::Interrupt { cause: person() });
-        assert_eq!(story.tool_text("A"), told);
+        assert_eq!(story.tool_text("A"), expected);
     }
     // A read, or a write that was never sent, leaves no doubt.
     let mut read = running("echo");
@@ -232,7 +233,7 @@ fn b51_a_call_that_may_have_taken_effect_says_so_however_it_is_cancelled() {
 
 #[test]
 fn b51_a_retry_that_is_not_sent_or_refused_leaves_the_first_attempt_in_doubt_no_less() {
-    // Nobody knows what attempt 1 did: an error that says "refused" would be a lie to the model.
+    // What attempt 1 did is unknown: an error that says "refused" would be a lie to the model.
     let mut not_sent_again = in_doubt();
     not_sent_again.decides("A", resume());
     not_sent_again.returns("A", not_sent());

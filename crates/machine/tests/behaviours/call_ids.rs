@@ -111,6 +111,6 @@ fn ids_of_late_results_and_notes_are_no_ids_of_tool_messages() {
     assert_eq!(late_message_id(&call).as_str(), "late_a");
     assert_eq!(plugin_note_id(&call, 12).as_str(), "note_12_a");
     assert_eq!(tool_message_id(&other).as_str(), "msg_a_late");
-    // Where the number ends is told by the first line after it, whatever the call is called.
+    // The first underscore after the number ends it, whatever the id of the call is.
     assert_ne!(plugin_note_id(&CallId::from("2_a"), 1), plugin_note_id(&call, 12));
 }

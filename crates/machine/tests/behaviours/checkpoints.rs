@@ -125,11 +125,11 @@ fn a59_result_commits_when_it_settles_and_the_last_one_brings_the_messages_of_th
         ]
     );
     assert_eq!(from_events(&together), ToolResults);
-    let told = together.iter().filter_map(|event| match &event.fact {
+    let answered = together.iter().filter_map(|event| match &event.fact {
         Fact::MessageAdded(Message::Tool { call_id, .. }) => Some(call_id.as_str()),
         _ => None,
     });
-    assert_eq!(told.collect::<Vec<_>>(), ["A", "B", "C"]);
+    assert_eq!(answered.collect::<Vec<_>>(), ["A", "B", "C"]);
 }
 
 #[test]
@@ -188,7 +188,7 @@ fn a62_what_changes_nothing_is_no_commit_and_the_last_commit_is_written_whatever
     assert_eq!(from_events(&events), RunFinished);
 }
 
-/// The names of the commits of a story, one commit per thing that was heard.
+/// The checkpoints of a story, one commit per input.
 fn commits(revision: Revision, tell: impl Fn(&mut Story) -> Vec<Vec<Event>>) -> Vec<Checkpoint> {
     let mut story = Story::begin_with(revision);
     let start = from_events(&story.log);

@@ -57,8 +57,8 @@ fn grants(events: &[Event]) -> Vec<Option<u64>> {
 fn a100_one_append_starts_the_child_and_holds_the_call_for_it() {
     let mut story = Story::begin();
     let events = story.asks_for(&[("A", "researcher")]);
-    let told = names(&events);
-    assert_eq!(told[2..], ["tool.execution_started", "child.started", "tool.suspended", "run.waiting"]);
+    let started = names(&events);
+    assert_eq!(started[2..], ["tool.execution_started", "child.started", "tool.suspended", "run.waiting"]);
     assert_eq!(story.run_status(), &RunStatus::Waiting(WaitingOn::Tool));
     let spawn = spawns(&events).remove(0);
     assert_eq!(
@@ -217,7 +217,9 @@ fn a125_a_child_stops_when_its_own_children_have_spent_its_grant() {
     assert_eq!(grants(&story.asks_for(&[("A", "researcher")])), [Some(35)]);
     let input = ended(&story, "A", completed("expensive"));
     story.ok(input);
-    let Some(Termination::Stopped(stopped)) = story.run.control.ended() else { panic!("it goes on") };
+    let Some(Termination::Stopped(stopped)) = story.run.control.ended() else {
+        panic!("the run has not ended")
+    };
     assert_eq!(stopped.detail.as_deref(), Some("55 of the 50 tokens granted by the parent"));
 }
 
@@ -243,7 +245,9 @@ fn a125_a_child_stops_when_its_grant_is_spent_and_grants_no_more_than_it_has() {
     assert_eq!(story.run_status(), &RunStatus::Running);
     story.asks_for(&[("B", "echo")]);
     story.succeeds("B");
-    let Some(Termination::Stopped(stopped)) = story.run.control.ended() else { panic!("it goes on") };
+    let Some(Termination::Stopped(stopped)) = story.run.control.ended() else {
+        panic!("the run has not ended")
+    };
     assert_eq!(stopped.code, StopCode::TokenBudget);
     assert_eq!(stopped.detail.as_deref(), Some("30 of the 20 tokens granted by the parent"));
     let mut story = child();

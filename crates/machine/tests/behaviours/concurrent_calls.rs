@@ -206,14 +206,14 @@ fn c100_every_return_to_waiting_is_recorded_again() {
         story.approves(id);
         story.succeeds(id);
     }
-    let told: Vec<Vec<String>> = payloads(&story.log, "run.waiting")
+    let waits: Vec<Vec<String>> = payloads(&story.log, "run.waiting")
         .iter()
         .map(|waiting| {
             let pending = waiting["pending"].as_array().unwrap();
             pending.iter().map(|open| open["call_id"].as_str().unwrap().to_owned()).collect()
         })
         .collect();
-    assert_eq!(told, [vec!["A", "B", "C"], vec!["B", "C"], vec!["C"]]);
+    assert_eq!(waits, [vec!["A", "B", "C"], vec!["B", "C"], vec!["C"]]);
     assert_eq!(payloads(&story.log, "run.resumed").len(), 3);
 }
 

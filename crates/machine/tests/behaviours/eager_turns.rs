@@ -116,7 +116,7 @@ fn a_late_result_wakes_the_model_though_the_later_turn_is_held_entirely() {
     assert!(waits(&story));
     story.approves("B");
     story.succeeds("B");
-    assert_eq!(story.run.control.step, 3, "B's result is told, and C has a placeholder");
+    assert_eq!(story.run.control.step, 3, "the model reads B's result, and C has a placeholder");
     assert_eq!(
         lines(&story),
         [
@@ -188,9 +188,9 @@ fn late_results_are_reported_in_call_order_with_their_outcomes() {
     story.approves("C");
     story.fails("C");
     story.says("well");
-    let told: Vec<String> = lines(&story).into_iter().filter(|line| line.starts_with("note")).collect();
+    let notes: Vec<String> = lines(&story).into_iter().filter(|line| line.starts_with("note")).collect();
     assert_eq!(
-        told,
+        notes,
         [
             "note C: Result of the earlier call C (transfer): Error: boom",
             "note D: Result of the earlier call D (transfer): Denied by ana: no"
@@ -228,8 +228,8 @@ fn a_stop_condition_waits_for_open_calls_and_their_results_are_recorded_before_t
     let events = story.succeeds("B");
     assert_eq!(names(&events), ["tool.execution_succeeded", "message.added", "run.ended"]);
     assert_eq!(termination(&story).done_reason(), "stopped:max_rounds");
-    let told = lines(&story);
-    assert_eq!(told.last().unwrap(), "note B: Result of the earlier call B (transfer): ok");
+    let read = lines(&story);
+    assert_eq!(read.last().unwrap(), "note B: Result of the earlier call B (transfer): ok");
 }
 
 #[test]
@@ -249,8 +249,8 @@ fn a_result_of_an_earlier_step_is_taken_for_its_own_turn_only() {
     assert_eq!(story.refused(late(2)), other);
     assert_eq!(names(&story.ok(late(1))), ["tool.resumed", "tool.execution_succeeded"]);
     story.says("hm");
-    let told = lines(&story);
-    assert_eq!(told.last().unwrap(), "note B: Result of the earlier call B (post): late");
+    let read = lines(&story);
+    assert_eq!(read.last().unwrap(), "note B: Result of the earlier call B (post): late");
     assert!(story.run.wanted().iter().any(|effect| matches!(effect, Effect::CallModel { step: 3, .. })));
 }
 

@@ -97,7 +97,7 @@ fn while_a_run_is_ending_a_call_that_would_suspend_or_try_again_is_closed() {
     let events = story.returns("C", pending(ResumeMode::ReplayToolCall));
     assert_eq!(cancelled(&events), [of("C", "run_ended", false)]);
     let events = story.returns("D", unknown());
-    assert_eq!(cancelled(&events), [of("D", "run_ended", true)], "in doubt, and nobody is asked any more");
+    assert_eq!(cancelled(&events), [of("D", "run_ended", true)], "in doubt, and no person is asked any more");
     assert_eq!(termination(&story), rejected("no"));
     assert_eq!(
         lines(&story).split_off(2),
@@ -412,7 +412,7 @@ fn a_call_given_to_another_performer_may_have_taken_effect_when_it_is_cancelled(
         reads(&expired, "expired");
         let mut decided = given(tool);
         decided.decides("A", cancel());
-        assert_eq!(decided.tool_text("A"), "Cancelled", "whoever cancels it knows");
+        assert_eq!(decided.tool_text("A"), "Cancelled", "the person who cancels it knows");
     }
     let mut awaited = Story::begin();
     awaited.asks_for(&[("A", "webhook"), ("B", "transfer")]);

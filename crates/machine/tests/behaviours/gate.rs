@@ -309,7 +309,7 @@ fn b4_the_call_names_who_lifted_its_hold() {
     story.grants = vec![tool_grant("transfer", definition, &[HoldReason::Tool])];
     assert_eq!(names(&story.pass_gate("A")), ["tool.execution_started"]);
     assert_eq!(let_through(&story), Some(Principal::from("ana")));
-    // A call that nobody would have held names nobody.
+    // A call that no rule would have held names no approver.
     let mut story = at_the_gate(Revision::default(), "echo");
     story.grants = vec![auto_approval()];
     story.pass_gate("A");
@@ -334,7 +334,7 @@ fn b4_a_call_that_a_front_end_performs_names_who_let_it_through_too() {
     let events = story.pass_gate("A");
     let log: String = events.iter().map(|event| machine::event_codec::encode(event).unwrap()).collect();
     assert_eq!(names(&events), ["tool.suspended", "run.waiting"]);
-    assert!(log.contains("\"ana\""), "the log does not name whoever let the call through: {log}");
+    assert!(log.contains("\"ana\""), "the log does not name the person who let the call through: {log}");
 }
 
 #[test]
@@ -345,8 +345,8 @@ fn a93_a_call_that_is_not_at_the_gate_cannot_pass_it() {
     let refused = story.refused(Input::Gated(gated.clone()));
     let call = CallId::from("A");
     assert_eq!(refused, Rejection::NotAtGate { call: call.clone(), status: CallStatus::Running });
-    let nobody = GateInput { call: CallId::from("nobody"), ..gated };
-    assert_eq!(story.refused(Input::Gated(nobody)), Rejection::UnknownCall(CallId::from("nobody")));
+    let missing = GateInput { call: CallId::from("missing"), ..gated };
+    assert_eq!(story.refused(Input::Gated(missing)), Rejection::UnknownCall(CallId::from("missing")));
 }
 
 #[test]

@@ -113,7 +113,7 @@ fn a_grant_for_a_rule_lifts_this_rule_at_any_position_and_no_other() {
     assert_eq!(later(moved, Usual, &grants, 20_000), Suspended);
     // The same place in the file has another rule now.
     assert_eq!(later(agent_with(vec![huge], Usual), Usual, &grants, 20_000), Suspended);
-    // No rule matches, so the tool's own `ask` counts: nobody was asked about that.
+    // No rule matches, so the tool's own `ask` counts: no person was asked about that.
     assert_eq!(later(agent_with(vec![large()], Usual), Usual, &grants, 5), Suspended);
 }
 

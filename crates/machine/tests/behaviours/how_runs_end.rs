@@ -1,4 +1,4 @@
-//! The ways out of a run: which end wins, what it waits for, and that the hooks of RunEnd hear of it.
+//! The ways out of a run: which end wins, what it waits for, and that the hooks of RunEnd are asked.
 
 use std::sync::Arc;
 
@@ -117,7 +117,7 @@ fn a45_interrupt_during_the_model_call_ends_the_run_cancelled() {
     );
     let over = Rejection::RunEnded(Termination::Cancelled(Cancelled::Interrupted));
     assert_eq!(story.refused(Input::ModelAnswered(late)), over);
-    assert_eq!(story.transcript().len(), 2, "what the user said, and that nobody answered");
+    assert_eq!(story.transcript().len(), 2, "the user's message, and the note that it has no answer");
 }
 
 #[test]

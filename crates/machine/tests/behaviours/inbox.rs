@@ -1,4 +1,4 @@
-//! The inbox: the verdict on what is submitted, and the order in which a run hears it.
+//! The inbox: the verdict on what is submitted, and the order in which a run processes it.
 
 use machine::decision::{Decision, DecisionAction, Resume};
 use machine::event::{InterruptCause, Usage};
@@ -63,8 +63,8 @@ fn held_beside_running(policy: Policy) -> Story {
     story
 }
 
-/// The order in which a run hears what it is told: results, then people and parents. A message of a user or of another
-/// agent is not told to a run; it starts one.
+/// The order in which a run processes its inbox: results, then people and parents. A message of a user or of another
+/// agent is no inbox item; it starts a run.
 const fn class(item: &Item) -> u8 {
     match item {
         Item::LateAnswer { .. } | Item::ChildEnded(_) => 0,
@@ -120,8 +120,8 @@ fn a109_a110_at_boundary_a_decision_waits_for_the_tools_and_is_processed_right_a
     assert_eq!(drain(&story.run.control, &inbox, false), Vec::<usize>::new());
     story.succeeds("C");
     assert_eq!(drain(&story.run.control, &inbox, false), [0]);
-    let heard = to_input(&story.run.control, &inbox[0]).unwrap();
-    assert_eq!(names(&story.ok(heard)), ["tool.approved", "run.resumed"]);
+    let input = to_input(&story.run.control, &inbox[0]).unwrap();
+    assert_eq!(names(&story.ok(input)), ["tool.approved", "run.resumed"]);
 }
 
 #[test]
@@ -129,8 +129,8 @@ fn a111_a112_processed_at_once_a_decision_starts_its_call_beside_the_running_one
     let mut story = held_beside_running(Policy::default());
     let inbox = [Item::Decision(story.decision("A", resume()))];
     assert_eq!(drain(&story.run.control, &inbox, false), [0]);
-    let heard = to_input(&story.run.control, &inbox[0]).unwrap();
-    assert_eq!(names(&story.ok(heard)), ["tool.approved"]);
+    let input = to_input(&story.run.control, &inbox[0]).unwrap();
+    assert_eq!(names(&story.ok(input)), ["tool.approved"]);
     story.pass_gates();
     assert_eq!((story.status("A"), story.status("C")), (CallStatus::Running, CallStatus::Running));
 }
@@ -138,7 +138,7 @@ fn a111_a112_processed_at_once_a_decision_starts_its_call_beside_the_running_one
 #[test]
 fn a109_an_interrupt_or_an_outdated_store_ends_the_deferral() {
     let story = held_beside_running(at_boundary());
-    // What comes after would close what the decision answers: it is heard before.
+    // The interrupt would close what the decision answers: the decision is processed first.
     assert_eq!(drain(&story.run.control, &[decided("A"), interrupt()], false), [0, 1]);
     assert_eq!(drain(&story.run.control, &[decided("A")], true), [0]);
     // Results are never put off.
@@ -154,11 +154,11 @@ fn a114_a_decision_is_processed_while_the_model_is_called() {
         assert!(matches!(story.run.wanted().first(), Some(Effect::CallModel { step: 2, .. })));
         let inbox = [Item::Decision(story.decision("A", resume()))];
         assert_eq!(drain(&story.run.control, &inbox, false), [0]);
-        let heard = to_input(&story.run.control, &inbox[0]).unwrap();
-        story.ok(heard);
+        let input = to_input(&story.run.control, &inbox[0]).unwrap();
+        story.ok(input);
         story.pass_gates();
         assert_eq!(story.status("A"), CallStatus::Running);
-        // The model's answer is still wanted: its attempt goes on.
+        // The model's answer is still wanted: its attempt continues.
         assert_eq!(story.run.wanted().len(), 2);
         assert!(matches!(story.run.wanted().first(), Some(Effect::CallModel { step: 2, attempt: 1, .. })));
     }
@@ -171,7 +171,7 @@ fn a79_an_early_decision_is_kept_and_applied_once_the_call_is_held() {
     story.model_answers(answered);
     let call = CallId::from("A");
     assert!(may_keep_early(&story.run.control, &call));
-    assert!(!may_keep_early(&story.run.control, &CallId::from("nobody")));
+    assert!(!may_keep_early(&story.run.control, &CallId::from("missing")));
     let digest = story.call("A").arguments;
     let early = Item::Early { decision: decision_on("A", resume()), digest };
     let other =
@@ -181,14 +181,14 @@ fn a79_an_early_decision_is_kept_and_applied_once_the_call_is_held() {
     assert_eq!(to_input(&story.run.control, &early), None);
     story.pass_gates();
     assert!(!may_keep_early(&story.run.control, &call));
-    // Held: the one that was given for these arguments is heard; the other is taken out and means nothing.
+    // Held: the decision for these arguments is processed; the other is taken out and means nothing.
     assert_eq!(drain(&story.run.control, &[early.clone(), other.clone()], false), [0, 1]);
     assert_eq!(to_input(&story.run.control, &other), None);
-    let heard = to_input(&story.run.control, &early).unwrap();
-    let Input::Decide(decision) = &heard else { panic!("an early decision is a decision") };
+    let input = to_input(&story.run.control, &early).unwrap();
+    let Input::Decide(decision) = &input else { panic!("an early decision is a decision") };
     assert_eq!(decision.suspension, story.call("A").suspension().unwrap().id);
-    assert_eq!(names(&story.ok(heard)), ["tool.approved", "run.resumed"]);
-    // Settled, or nobody's call: pointless, and gone from the inbox.
+    assert_eq!(names(&story.ok(input)), ["tool.approved", "run.resumed"]);
+    // Settled, or an unknown call: pointless, and gone from the inbox.
     story.pass_gates();
     story.succeeds("A");
     assert_eq!(drain(&story.run.control, std::slice::from_ref(&early), false), [0]);
@@ -254,7 +254,7 @@ fn b32_the_verdict_on_a_decision_in_every_situation() {
             no(Refusal::NotHeld),
         ),
         (
-            "somebody was faster",
+            "another person was faster",
             &yes,
             RunLifecycle::Open,
             Some(SuspensionRow { answered: true, ..row.clone() }),
@@ -326,9 +326,9 @@ fn d38_a_denial_ends_the_run_where_it_or_the_policy_says_so_and_nothing_else_doe
         let others =
             Item::Early { decision: story.decision("A", no(then)), digest: Digest::sha256(b"others") };
         assert!(!ends_run(control, &others), "it is for other arguments");
-        // And it is so once the run has heard it: what was foretold cannot turn out otherwise.
-        let heard = to_input(control, &item).unwrap();
-        let ending = names(&story.ok(heard)).iter().any(|name| name == "run.ending");
+        // And it is so once the run has processed it: the outcome cannot differ from the preview.
+        let input = to_input(control, &item).unwrap();
+        let ending = names(&story.ok(input)).iter().any(|name| name == "run.ending");
         assert_eq!(ending, ends, "{on_reject:?}, then {then:?}");
     }
     let mut in_doubt = Story::with_policy(Policy { on_reject: end, ..Policy::default() });
@@ -420,10 +420,10 @@ fn b46_every_item_becomes_its_input() {
 fn a81_b32_a_decision_for_an_unknown_call_leaves_the_held_ones_held() {
     let mut story = held_beside_running(Policy::default());
     let before = story.run.clone();
-    let refused = story.refused(Input::Decide(decision_on("nobody", resume())));
-    assert_eq!(refused, Rejection::UnknownCall(CallId::from("nobody")));
+    let refused = story.refused(Input::Decide(decision_on("missing", resume())));
+    assert_eq!(refused, Rejection::UnknownCall(CallId::from("missing")));
     assert_eq!(story.run, before);
-    assert!(story.run.control.call(&CallId::from("nobody")).is_none());
+    assert!(story.run.control.call(&CallId::from("missing")).is_none());
 }
 
 #[test]
@@ -450,8 +450,8 @@ fn a_decision_without_a_suspension_answers_the_open_one_but_never_a_doubt() {
     assert_eq!(at("A", None), Ok(open("A")));
     assert_eq!(at("B", None), Err(Refusal::SuspensionNotNamed));
     assert_eq!(at("C", None), Err(Refusal::NotHeld));
-    assert_eq!(at("nobody", None), Err(Refusal::NotHeld));
-    for call in ["A", "B", "C", "nobody"] {
+    assert_eq!(at("missing", None), Err(Refusal::NotHeld));
+    for call in ["A", "B", "C", "missing"] {
         assert_eq!(at(call, Some(&named)), Ok(named.clone()));
     }
     let mut ended = Story::begin();
@@ -492,7 +492,7 @@ fn an_open_suspension_is_shown_with_what_a_decision_is_judged_by() {
     assert_eq!(shown("B", false), Some(in_doubt));
     let by_the_front_end = expected("C", SuspensionKind::ClientTool, ResumeMode::UseDecisionAsToolResult);
     assert_eq!(shown("C", false), Some(by_the_front_end));
-    assert_eq!((shown("D", false), shown("nobody", false)), (None, None));
+    assert_eq!((shown("D", false), shown("missing", false)), (None, None));
 }
 
 #[test]

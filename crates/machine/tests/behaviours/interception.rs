@@ -166,13 +166,15 @@ fn outcome(first: Action, second: Action) -> Vec<String> {
         let stored = crate::props::stored_json(event);
         stored["payload"]["call_id"] == "A" && stored["type"].as_str().unwrap().starts_with("tool.")
     };
-    let told: Vec<Event> = events.iter().filter(of_a).skip(1).cloned().collect();
+    let recorded: Vec<Event> = events.iter().filter(of_a).skip(1).cloned().collect();
     let text = match story.status("A") {
-        Suspended => payload(&told, "tool.suspended")["question"].as_str().unwrap().to_owned(),
-        Failed => payload(&told, "tool.execution_failed")["error"]["message"].as_str().unwrap().to_owned(),
-        _ => payload(&told, "tool.execution_succeeded")["result"].as_str().unwrap().to_owned(),
+        Suspended => payload(&recorded, "tool.suspended")["question"].as_str().unwrap().to_owned(),
+        Failed => {
+            payload(&recorded, "tool.execution_failed")["error"]["message"].as_str().unwrap().to_owned()
+        }
+        _ => payload(&recorded, "tool.execution_succeeded")["result"].as_str().unwrap().to_owned(),
     };
-    vec![names(&told).join(" "), text]
+    vec![names(&recorded).join(" "), text]
 }
 
 #[test]
@@ -191,8 +193,8 @@ fn c61_block_beats_suspend_beats_set_result_and_among_equals_the_first_stays() {
         (supply("1"), supply("2"), supplied, "1"),
     ];
     for (first, second, event, text) in table {
-        let told = format!("{first:?} {second:?}");
-        assert_eq!(outcome(first, second), [event, text], "{told}");
+        let context = format!("{first:?} {second:?}");
+        assert_eq!(outcome(first, second), [event, text], "{context}");
     }
 }
 

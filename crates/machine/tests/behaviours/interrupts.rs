@@ -214,7 +214,7 @@ fn b53_the_next_message_of_the_thread_works_and_reads_what_happened() {
 
 #[test]
 fn a104_refusing_a_tool_and_stopping_a_run_are_two_things() {
-    // A refusal fails one call, and the run goes on.
+    // A refusal fails one call, and the run continues.
     let mut story = Story::begin();
     story.asks_for(&[("A", "forbidden"), ("B", "echo")]);
     assert_eq!((story.status("A"), story.status("B")), (CallStatus::Failed, CallStatus::Running));

@@ -1,4 +1,4 @@
-//! An attempt in doubt answers after all, or another one does: what is known then, and what the model is told.
+//! An attempt in doubt answers after all, or another one does: what is known then, and what the model reads.
 
 use machine::event::{CallErrorCode, Fact, ResultFrom};
 use machine::id::{CallId, Digest, Principal};
@@ -21,7 +21,7 @@ fn error(message: &str) -> Outcome {
     Outcome::Answered(ToolAnswer::Error { message: message.into() })
 }
 
-/// Nobody knows what attempt 1 of this write did.
+/// What attempt 1 of this write did is unknown.
 fn in_doubt(tool: &str) -> Story {
     let mut story = Story::begin();
     story.asks_for(&[("A", tool)]);
@@ -33,7 +33,7 @@ fn in_doubt(tool: &str) -> Story {
     story
 }
 
-/// Somebody wished for a repeat, and it has not started.
+/// A person asked for a retry, and it has not started.
 fn to_be_retried() -> Story {
     let mut story = in_doubt("post");
     let decision = story.decision("A", resume());
@@ -89,7 +89,7 @@ fn the_late_answer_settles_a_call_whose_retry_is_held_because_the_tool_changed()
 
 #[test]
 fn a_doubt_that_was_resolved_does_not_come_back() {
-    // Nobody knows of attempts 1 and 2. Then each says that it was never sent, the later one first.
+    // The outcome of attempts 1 and 2 is unknown. Then each says that it was never sent, the later one first.
     let mut story = in_doubt("post");
     story.decides("A", resume());
     story.returns("A", unknown());

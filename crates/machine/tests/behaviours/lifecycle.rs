@@ -1,4 +1,4 @@
-//! The events of one call: an explicit family, from which alone a consumer can tell where each call stands.
+//! The events of one call: an explicit family, from which alone a consumer knows the state of each call.
 
 use std::collections::BTreeMap;
 
@@ -130,7 +130,7 @@ fn b15_b18_exactly_one_end_per_call_and_a_start_only_where_the_body_runs() {
     );
 }
 
-/// What a stored event of a type that nobody knows is refused with lists the types that there are.
+/// The error for a stored event of an unknown type lists the known types.
 fn known_types() -> Vec<String> {
     let strange =
         json!({"v": 1, "seq": 1, "ts": 1, "step": null, "type": "tool.auto_executing", "payload": {}});
@@ -228,8 +228,8 @@ fn b14_a_denial_without_a_reason_has_a_text_of_its_own() {
     assert_eq!(story.tool_text(ids[1].as_str()), "Denied by ana: no");
 }
 
-/// A consumer that reads nothing but the family: it adds a call when it is held and takes it out when it goes on
-/// or ends.
+/// A consumer that reads nothing but the family: it adds a call when it is held and takes it out when it
+/// continues or ends.
 fn watch(log: &[Event]) -> BTreeMap<CallId, String> {
     let mut held = BTreeMap::new();
     for event in log {

@@ -17,7 +17,7 @@ use serde_json::json;
 use crate::hooks::{block, fails, one, together};
 use crate::story::{Story, names, pending, question, resume, success, tool};
 
-/// Another worker has the run, heard all that had been accepted, and asks the gate next.
+/// Another worker has the run, processed all that had been accepted, and asks the gate next.
 fn take_over(story: &mut Story) {
     let doubt_at = story.now.plus_ms(10_000);
     story.ok(Input::LeaseAcquired { epoch: 2, doubt_at });
@@ -90,8 +90,8 @@ fn the_approval_of_a_lost_attempt_holds_for_its_repeat_while_the_tool_stays_what
 fn a_lost_attempt_whose_tool_changed_meanwhile_is_held_again() {
     let mut story = approved_and_lost();
     story.tools.get_mut("refund").unwrap().definition = Digest::sha256(b"definition 2");
-    let told = ["tool.approval_voided", "tool.approval_requested", "run.waiting"];
-    assert_eq!(names(&story.pass_gates()), told);
+    let expected = ["tool.approval_voided", "tool.approval_requested", "run.waiting"];
+    assert_eq!(names(&story.pass_gates()), expected);
     assert_eq!((story.status("A"), story.call("A").attempts), (CallStatus::Suspended, 1));
     story.approves("A");
     assert_eq!((story.status("A"), story.call("A").attempts), (CallStatus::Running, 2));

@@ -1,10 +1,5 @@
 //! The behaviours of the catalogue, one test per id or more. Names carry the ids: `docs/behaviours.md`.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::expect_used,
-    reason = "a story that cannot be told fails"
-)]
+#![allow(clippy::unwrap_used, clippy::panic, clippy::expect_used, reason = "a test fails by panicking")]
 #![allow(clippy::wildcard_enum_match_arm, reason = "a test looks for one thing and passes over the rest")]
 
 mod admission;
@@ -37,6 +32,7 @@ mod nested_values;
 mod odd_answers;
 mod order_of_phases;
 mod phase_order;
+mod pictures;
 mod plain_transcript;
 mod preview;
 mod projection_rows;

@@ -19,7 +19,7 @@ use crate::hooks::{hooked, one};
 use crate::props::termination;
 use crate::story::{Story, question, resume, resume_with, success, unknown, valid};
 
-/// Arrays in arrays, so many levels with the number inside.
+/// Arrays in arrays, `levels` deep with the number inside.
 fn nested(levels: usize) -> Value {
     (1..levels).fold(json!(7), |inner, _| Value::Array(vec![inner]))
 }
@@ -176,7 +176,7 @@ fn a_hook_of_another_phase_that_answers_with_a_value_too_deep_is_at_fault_as_if_
             "{end}"
         );
     }
-    // Where a failing hook does not stop the run, it goes on without what the hook said.
+    // Where a failing hook does not stop the run, it continues without what the hook said.
     let mut story = Story::begin_with(hooked(&[Phase::StepEnd]));
     story.says("done");
     story.ok(Input::PhaseAnswered { phase: Phase::StepEnd, hooks: one("guard", state()) });

@@ -66,7 +66,7 @@ impl Tour {
         self
     }
 
-    /// What the hooks of a phase say, if somebody subscribes to it.
+    /// What the hooks of a phase say, if a plugin subscribes to it.
     fn hooks(&mut self, phase: Phase, about: &str) -> HookAnswers {
         if !self.story.run.revision.phases.has(phase) {
             return HookAnswers::default();
@@ -237,9 +237,9 @@ fn a39_a40_by_default_the_step_ends_after_its_tool_round() {
     );
 }
 
-/// The run hears what its inbox lets through now.
+/// The run processes what its inbox lets through now.
 fn process_inbox(story: &mut Story, rows: &mut Vec<Item>) {
-    for index in inbox::drain(&story.run.control, rows, false) {
+    for index in inbox::drain(&story.run.control, &*rows, false) {
         let input = inbox::to_input(&story.run.control, &rows[index]).unwrap();
         story.ok(input);
         rows.remove(index);
@@ -402,14 +402,14 @@ fn a54_plugins_are_asked_in_the_order_of_their_registration() {
     let hooks = HookAnswers { answers: vec![says("zeta"), says("alpha")], state_bytes_after: 0 };
     story.gate_hooks.insert("A".into(), hooks);
     let events = story.asks_for(&[("A", "echo"), ("B", "echo")]);
-    let heard: Vec<&str> = events
+    let answered: Vec<&str> = events
         .iter()
         .filter_map(|event| match &event.fact {
             Fact::PhaseAnswered { plugin, .. } => Some(plugin.as_str()),
             _ => None,
         })
         .collect();
-    assert_eq!(heard, ["zeta", "alpha"]);
+    assert_eq!(answered, ["zeta", "alpha"]);
     assert_eq!(story.tool_text("A"), "Error: blocked by zeta: zeta says no");
     assert!(story.run.control.calls.iter().any(Call::settled));
 }

@@ -131,7 +131,7 @@ fn c11_run_end_comes_once_whatever_the_reason_and_never_at_waiting() {
 
     let mut held = Story::begin_with(revision.clone());
     held.asks_for(&[("A", "transfer")]);
-    assert!(held.run.wanted().is_empty(), "a run that waits asks nobody");
+    assert!(held.run.wanted().is_empty(), "a run that waits asks no hook");
     held.denies("A", Some(machine::policy::OnReject::EndRun));
     let (times, how) = run_ends(held);
     assert_eq!((times, how.done_reason().as_str()), (1, "stopped:rejected"));
@@ -231,7 +231,7 @@ fn c14_after_inference_drops_calls_sets_arguments_and_may_end() {
 
 #[test]
 fn what_a_provider_sealed_goes_back_to_it_with_the_whole_answer_or_not_at_all() {
-    let sealed = Sealed { by: "somebody".into(), content: "c2VhbGVk".into() };
+    let sealed = Sealed { by: "provider".into(), content: "c2VhbGVk".into() };
     let origin = Origin { model: Some("backup".into()), sealed: Some(sealed.clone()) };
     let given_back = |story: &Story| {
         let messages = story.transcript();
@@ -289,10 +289,10 @@ fn c16_after_tool_execute_sees_each_result_and_may_note_it() {
     let mut story = Story::begin_with(subscribing(&[Phase::AfterToolExecute]));
     story.asks_for(&[("A", "echo")]);
     story.succeeds("A");
-    let hear = Effect::RunAfterToolHooks { call: "A".into(), status: CallStatus::Succeeded };
-    assert_eq!(story.run.wanted().into_iter().collect::<Vec<_>>(), [hear]);
-    let heard = vec![("A".into(), hook(Action::AddNote { text: "checked".into() }))];
-    let events = story.ok(Input::AfterTools { heard });
+    let hooks_wanted = Effect::RunAfterToolHooks { call: "A".into(), status: CallStatus::Succeeded };
+    assert_eq!(story.run.wanted().into_iter().collect::<Vec<_>>(), [hooks_wanted]);
+    let answers = vec![("A".into(), hook(Action::AddNote { text: "checked".into() }))];
+    let events = story.ok(Input::AfterTools { heard: answers });
     assert_eq!(
         names(&events),
         ["phase.answered", "message.added", "message.added", "step.ended", "step.started"]

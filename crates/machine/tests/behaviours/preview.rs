@@ -1,5 +1,5 @@
-//! What is shown of a suspension between an accepted answer and the moment at which its run hears it: what the log will
-//! say.
+//! What is shown of a suspension between an accepted answer and the moment at which its run processes it: what the log
+//! will say.
 
 use machine::decision::{Decision, DecisionAction, Payload, Resume};
 use machine::event::{Event, Fact, OpenedSuspension};
@@ -53,11 +53,11 @@ fn opened(story: &Story) -> OpenedSuspension {
     opened.expect("an event holds it")
 }
 
-/// What the log says once the run has heard it.
+/// What the log says once the run has processed it.
 fn preview_from_log(story: &mut Story, item: &Item) -> AnswerPreview {
     let before = story.run.control.clone();
-    let heard = to_input(&before, item).expect("it says something");
-    let events: Vec<Event> = story.ok(heard);
+    let input = to_input(&before, item).expect("it says something");
+    let events: Vec<Event> = story.ok(input);
     let mut rows = ProjectionRows::default();
     rows.add_events(Some(&before), &events, InboxPosition::default());
     let closed = rows.closed.into_iter().next().expect("it closes what it answers");
@@ -131,7 +131,7 @@ fn an_early_decision_and_a_late_answer_are_previewed_too() {
     let mut story = in_doubt();
     let late = Item::LateAnswer { step: 1, call: "A".into(), attempt: 1, outcome: success(json!(1)) };
     let preview = preview_answer(&opened(&story), &late).expect("it answers");
-    // Nobody noted when it came.
+    // A late answer has no record of when it came.
     assert_eq!(preview, AnswerPreview { at: None, ..preview_from_log(&mut story, &late) });
 }
 

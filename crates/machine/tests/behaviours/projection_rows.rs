@@ -129,7 +129,7 @@ fn d8_an_approval_that_is_not_given_is_rejected_even_where_an_attempt_is_in_doub
     story.approves("A");
     story.returns("A", unknown());
     story.tools.get_mut("transfer").unwrap().definition = Digest::sha256(b"definition 2");
-    // Somebody wishes to try again, but that is another tool now: it is approved, or it is not.
+    // A person asks for a retry, but that is another tool now: it is approved, or it is not.
     story.decides("A", resume());
     let rows = rows_of(&mut story, |story| story.denies("A", None));
     assert_eq!(closed(&rows), [(ApprovalStatus::Rejected, "ana".into(), Some("no".into()))]);
@@ -159,7 +159,7 @@ fn what_the_clock_a_change_or_an_end_closes_says_so() {
     };
     changed.tools.insert("transfer".into(), other);
     let rows = rows_of(&mut changed, |story| story.approves("A"));
-    // Whoever approved did not decide that it counts for nothing.
+    // The approver did not decide that the approval is void.
     assert_eq!(closed(&rows), [(Expired, system.clone(), Some("tool_changed".into()))]);
     // The call is held again, under another id.
     assert_eq!(rows.opened.len(), 1);
@@ -191,7 +191,7 @@ fn a_grant_is_written_only_for_an_approval_that_says_so_and_for_what_was_shown()
         let wanted = apply_to_future.then(|| GrantRow { grant: grant(), since: rows.closed[0].at });
         assert_eq!(rows.grants, Vec::from_iter(wanted));
     }
-    // Without the state before it nobody knows what was shown.
+    // Without the state before it, what the approver was shown is unknown.
     let mut story = held();
     let action = DecisionAction::Resume(Resume { apply_to_future: true, ..Resume::default() });
     let events = story.decides("A", action);
@@ -232,9 +232,9 @@ fn what_a_plugin_keeps_becomes_a_row() {
 
 #[test]
 fn an_answer_is_overridden_by_a_later_item_that_closes_its_suspension_first() {
-    // (how many rows were heard, the row that closed it, consumed rows) → overtakes answer 5?
+    // (number of rows processed, the row that closed it, consumed rows) → overrides answer 5?
     let table: [(usize, Option<u64>, &[u64], bool); 9] = [
-        // Closed by nobody's row: a clock, a direct interrupt. Unheard is overtaken.
+        // Not closed by a row: a clock, a direct interrupt. An unprocessed answer is overridden.
         (0, None, &[], true),
         (0, None, &[5], true),
         (1, None, &[5], false),
@@ -247,8 +247,8 @@ fn an_answer_is_overridden_by_a_later_item_that_closes_its_suspension_first() {
         (1, Some(6), &[5, 6], false),
     ];
     for (count, ticket, consumed, wanted) in table {
-        let heard = InboxPosition { count, ticket };
-        assert_eq!(heard.overrides_answer(5, consumed), wanted, "{heard:?} {consumed:?}");
+        let position = InboxPosition { count, ticket };
+        assert_eq!(position.overrides_answer(5, consumed), wanted, "{position:?} {consumed:?}");
     }
     // The row itself closes it.
     assert!(!InboxPosition { count: 0, ticket: Some(5) }.overrides_answer(5, &[5]));
@@ -383,7 +383,7 @@ fn the_verdict_on_each_kind_of_item_depends_on_the_lifecycle_of_the_run() {
         // A is held already, C runs and may still be held.
         (early("A"), [not_held.clone(), over.clone(), over.clone()]),
         (early("C"), [taken.clone(), over.clone(), over.clone()]),
-        (early("nobody"), [not_held.clone(), over.clone(), over.clone()]),
+        (early("missing"), [not_held.clone(), over.clone(), over.clone()]),
         (interrupt, [taken.clone(), taken.clone(), over.clone()]),
         (child, [taken.clone(), taken.clone(), over.clone()]),
         (late(1), [taken, over.clone(), over.clone()]),
@@ -401,7 +401,7 @@ fn the_verdict_depends_on_what_was_accepted_before_too() {
     let control = &story.run.control;
     let decision = Decision { id: Some(DecisionId::from("d1")), ..story.decision("A", resume()) };
     let item = Item::Decision(decision.clone());
-    let somebody_else = Decision { by: Principal::from("bea"), ..decision.clone() };
+    let by_another_person = Decision { by: Principal::from("bea"), ..decision.clone() };
     let other = Decision { action: cancel(), ..decision.clone() };
     let judged = |shown: SubmitContext<'_>| judge_item(&item, &shown);
     let fresh = shown(control);
@@ -420,7 +420,7 @@ fn the_verdict_depends_on_what_was_accepted_before_too() {
     let end = [Item::Decision(Decision { action: end, ..decision.clone() })];
     assert_eq!(judged(SubmitContext { inbox: &end, ..fresh }), Verdict::Refused(Refusal::RunOver));
     assert_eq!(judged(SubmitContext { earlier: Some(&decision), ..fresh }), Verdict::AlreadyApplied);
-    assert_eq!(judged(SubmitContext { earlier: Some(&somebody_else), ..fresh }), Verdict::AlreadyApplied);
+    assert_eq!(judged(SubmitContext { earlier: Some(&by_another_person), ..fresh }), Verdict::AlreadyApplied);
     assert_eq!(judged(SubmitContext { earlier: Some(&other), ..fresh }), Verdict::Refused(Refusal::IdUsed));
     // A repeat is recognised before anything else is looked at.
     let waiting = [item.clone(), interrupt.clone()];

@@ -1,4 +1,4 @@
-//! The bounded memory of settled calls: tells a late duplicate from an id that nobody knows.
+//! The bounded memory of settled calls: distinguishes a late duplicate from an unknown id.
 
 use machine::id::CallId;
 use machine::input::Outcome;
@@ -55,7 +55,7 @@ fn b36_the_key_is_turn_and_id_so_that_a_reused_id_is_a_call_of_its_own() {
     story.model_answers(answered);
     story.pass_gates();
     assert_eq!(story.run.control.calls[0].id.as_str(), "call_0~2");
-    let refused = story.refused(late(2, "call_0", success(json!("for nobody"))));
+    let refused = story.refused(late(2, "call_0", success(json!("unexpected"))));
     assert_eq!(refused, Rejection::UnknownCall(CallId::from("call_0")));
     story.succeeds("call_0~2");
     assert_eq!(story.run.control.step, 3);
@@ -110,7 +110,7 @@ fn b38_a_forgotten_duplicate_starts_nothing() {
     story.later(RECENT_SETTLED_TTL_MS + 1);
     assert!(matches!(story.refused(late(1, "A", success(json!("late")))), Rejection::RunEnded(_)));
     assert_eq!(story.log.len(), ended);
-    // Nor in a run that goes on, between two turns, with no turn open.
+    // Nor in a run that continues, between two turns, with no turn open.
     let mut story = Story::begin();
     round(&mut story, &["A"]);
     story.later(RECENT_SETTLED_TTL_MS + 1);

@@ -1,4 +1,4 @@
-//! Another worker takes the run over: what was accepted is heard first, then lost attempts are replaced or doubted.
+//! Another worker takes the run over: what was accepted is processed first, then lost attempts are replaced or doubted.
 
 use machine::event::{Fact, InterruptCause, LostAttempt};
 use machine::id::{CallId, Principal};
@@ -22,15 +22,15 @@ fn crash(story: &mut Story) -> Vec<String> {
     names(&story.ok(Input::LeaseAcquired { epoch: 2, doubt_at }))
 }
 
-/// Each item that the run hears in this pass, in its order.
+/// The events of each item that the run processes in this pass, in order.
 fn process_inbox(story: &mut Story, inbox: &[Item]) -> Vec<String> {
-    let mut told = Vec::new();
+    let mut recorded = Vec::new();
     for index in drain(&story.run.control, inbox, true) {
         if let Some(input) = to_input(&story.run.control, &inbox[index]) {
-            told.extend(names(&story.ok(input)));
+            recorded.extend(names(&story.ok(input)));
         }
     }
-    told
+    recorded
 }
 
 fn running(tools: &[(&str, &str)]) -> Story {
@@ -185,7 +185,7 @@ fn a45_a_lost_model_call_gets_a_new_number_and_costs_no_try() {
     let failure = ModelFailure { message: "busy".into(), retryable: true, retry_after_ms: None };
     let stale = Input::ModelFailed { step: 1, attempt: 1, failure: failure.clone() };
     assert_eq!(story.refused(stale), Rejection::StaleModelAttempt { step: 1, attempt: 1 });
-    // Three tries are left, and their pauses begin anew.
+    // Three tries are left, and their pauses start again from the first.
     for attempt in [2, 3] {
         story.ok(Input::ModelFailed { step: 1, attempt, failure: failure.clone() });
     }

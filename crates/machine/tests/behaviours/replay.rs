@@ -1,4 +1,4 @@
-//! A held call goes on: decisions, resume modes, edited arguments, and asking again.
+//! A held call continues: decisions, resume modes, edited arguments, and asking again.
 
 use std::sync::Arc;
 
@@ -261,7 +261,7 @@ fn a86_what_is_dispatched_is_compared_with_what_was_approved() {
     let mut story = holding("transfer");
     let decision = story.decision("A", resume());
     story.ok(Input::Decide(decision));
-    story.arguments.insert(CallId::from("A"), valid(json!({"of": "somebody else"})));
+    story.arguments.insert(CallId::from("A"), valid(json!({"of": "another call"})));
     let events = story.pass_gates();
     assert_eq!(names(&events)[0], "tool.execution_failed");
     assert!(matches!(
@@ -289,7 +289,7 @@ fn a85_a_replay_runs_the_hooks_again_and_an_asker_does_not_ask_again() {
     let ask = Action::Suspend(question(ReplayToolCall));
     story.gate_hooks.insert("A".into(), one("first", ask.clone()));
     story.asks_for(&[("A", "transfer")]);
-    // The policy asks, then the plugin, once each; both are heard at every replay.
+    // The policy asks, then the plugin, once each; both are checked at every replay.
     assert_eq!(
         names(&story.approves("A")),
         ["tool.approved", "run.resumed", "phase.answered", "tool.suspended", "run.waiting"]
@@ -375,7 +375,7 @@ fn a82_b32_of_two_decisions_on_one_call_the_first_wins() {
     story.pass_gates();
     story.refused(Input::Decide(yes.clone()));
     story.succeeds("A");
-    // After the turn is closed the call is nobody's.
+    // After the turn is closed the call is unknown.
     assert_eq!(story.refused(Input::Decide(yes)), Rejection::UnknownCall(CallId::from("A")));
     let starts = story.names().iter().filter(|name| *name == "tool.execution_started").count();
     assert_eq!(starts, 1);
@@ -395,12 +395,12 @@ fn a78_a_decision_means_the_same_wherever_the_run_is() {
     let mut reloaded = held_beside_running();
     reloaded.succeeds("C");
     reloaded.run.control = machine::fold(&reloaded.log).unwrap();
-    let told = |story: &mut Story| -> Vec<String> {
+    let approve = |story: &mut Story| -> Vec<String> {
         let events = story.approves("A");
         names(&events).into_iter().filter(|name| name != "run.resumed").collect()
     };
     for story in [&mut beside, &mut waiting, &mut reloaded] {
-        assert_eq!(told(story), ["tool.approved", "tool.execution_started"]);
+        assert_eq!(approve(story), ["tool.approved", "tool.execution_started"]);
         assert_eq!(story.call("A").attempts, 1);
     }
 }

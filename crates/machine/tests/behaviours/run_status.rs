@@ -75,7 +75,7 @@ fn a2_new_run_begins_running_and_only_the_queue_comes_before() {
     assert_eq!(story.run_status(), &Running);
 }
 
-/// Each way out of Running, as it is told.
+/// A story for each way out of Running, and its end.
 fn ends() -> Vec<(Story, Termination)> {
     let mut natural = Story::begin();
     natural.says("done");

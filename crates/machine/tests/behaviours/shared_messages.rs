@@ -109,7 +109,7 @@ fn what_is_kept_beside_the_messages_does_not_grow() {
         assert!(kept(&story) > nothing, "the late result is still to come");
         story.approves(&held);
         story.succeeds(&held);
-        // The late result is told before the step that follows.
+        // The model reads the late result in the step that follows.
         take_steps(&mut story, number * 100..number * 100 + 1);
         assert_eq!(kept(&story), nothing);
     }

@@ -130,7 +130,7 @@ fn c40_the_stored_state_has_the_run_its_held_calls_and_references_to_its_message
     let pending = stored.pending();
     assert_eq!(pending.len(), 1);
     assert_eq!(pending.first().unwrap().kind, SuspensionKind::Approval);
-    // Messages are only ever added: what was told before is the beginning of what is told later.
+    // Messages are only ever added: what the model read before is the beginning of what it reads later.
     let before = lines(&story);
     story.approves("B");
     story.succeeds("B");

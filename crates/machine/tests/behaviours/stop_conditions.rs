@@ -68,7 +68,7 @@ fn c25_c32_time_beyond_the_limit_stops_and_waiting_is_left_out() {
     let mut story = begin(vec![Timeout { seconds: 10 }]);
     story.later(6_000);
     story.asks_for(&[("A", "transfer")]);
-    story.later(3_600_000); // nobody is at the desk
+    story.later(3_600_000); // no approver is at work
     story.approves("A");
     story.later(4_000);
     story.succeeds("A");

@@ -287,7 +287,7 @@ fn a_lost_write_is_offered_as_in_doubt_no_earlier_than_its_time() {
     story.ok(Input::LeaseAcquired { epoch: 2, doubt_at });
     assert_eq!(story.ok(Input::InboxDrained), []);
     assert_eq!(story.status("A"), CallStatus::Running);
-    assert!(story.run.wanted().is_empty(), "nobody continues an attempt that it did not start");
+    assert!(story.run.wanted().is_empty(), "no worker continues an attempt that it did not start");
     let reason = DeadlineReason::InDoubtDue;
     assert_eq!(reason.to_string(), "a lost write may be offered as in doubt");
     assert_eq!(story.run.next_deadline(), Some(Deadline { at: doubt_at, reason, call: "A".into() }));

@@ -1,4 +1,4 @@
-//! A run told as a story: says what the world would say, passes calls through the gate, and keeps the log.
+//! A run as a story: supplies the inputs of the world outside, passes calls through the gate, and keeps the log.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -34,7 +34,7 @@ fn says(story: &mut Story, text: &str, fit: OutputFit) -> Vec<Event> {
 fn end(story: &Story) -> (Termination, Option<u64>) {
     match &story.log.last().unwrap().fact {
         Fact::RunEnded { termination, output, .. } => (termination.clone(), *output),
-        other => panic!("the run goes on: {}", other.name()),
+        other => panic!("the run has not ended: {}", other.name()),
     }
 }
 
@@ -201,7 +201,7 @@ fn while_calls_are_open_no_answer_is_the_last_one() {
     assert_eq!(names(&events), ["message.added", "step.ended", "run.waiting"]);
     story.approves("A");
     story.succeeds("A");
-    assert!(!story.run.control.output_corrected, "the late result was told instead");
+    assert!(!story.run.control.output_corrected, "the model read the late result instead");
     says(&mut story, "{\"total\": 3}", OutputFit::Fits);
     assert_eq!(end(&story).0, Termination::NaturalEnd);
 }

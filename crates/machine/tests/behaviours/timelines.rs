@@ -1,4 +1,4 @@
-//! The timelines that the source documents print, told step by step.
+//! The timelines that the source documents print, step by step.
 
 use machine::status::{CallStatus, RunStatus, WaitingOn};
 

@@ -1,4 +1,4 @@
-//! What a call may become, told as the stories that lead there, and what its record keeps.
+//! The states of a call, each reached by a story, and what the record of a call keeps.
 
 use std::sync::Arc;
 
@@ -44,7 +44,7 @@ fn held() -> Story {
     story
 }
 
-/// A's approval was heard; the gate has not seen it again.
+/// The run has processed A's approval; the gate has not checked A again.
 fn resuming() -> Story {
     let mut story = held();
     let decision = story.decision("A", resume());

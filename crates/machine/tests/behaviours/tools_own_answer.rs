@@ -1,4 +1,4 @@
-//! What a tool left and what it was told belong to the tool: whoever else holds its call does not touch them.
+//! What a tool saved and the answer it got belong to the tool: a policy or plugin that holds its call keeps them.
 
 use machine::decision::{DecisionAction, Payload, Resume};
 use machine::id::Digest;

@@ -65,9 +65,9 @@ fn without_a_bound_and_within_it_everything_is_shown() {
 
 #[test]
 fn the_oldest_turns_are_left_out_and_a_line_says_how_many_messages_they_had() {
-    let told = conversation();
-    let all: Messages = told.clone().into_iter().collect();
-    let rest = |from: usize, line: &str| [vec![notice(line)], told[from..].to_vec()].concat();
+    let messages = conversation();
+    let all: Messages = messages.clone().into_iter().collect();
+    let rest = |from: usize, line: &str| [vec![notice(line)], messages[from..].to_vec()].concat();
     assert_eq!(listed(&at_most(5).apply(&all)), rest(1, "[1 earlier message left out]"));
     // Four would cut the answer off from its results, so neither is shown.
     assert_eq!(listed(&at_most(4).apply(&all)), rest(4, "[4 earlier messages left out]"));
@@ -105,10 +105,10 @@ fn characters_are_counted_and_not_bytes_and_arguments_count_too() {
 
 #[test]
 fn a_correction_is_not_shown_without_the_answer_that_it_corrects() {
-    let told = vec![user(0, "one"), user(1, "two"), assistant(2, "words", &[]), notice("not JSON")];
-    let all: Messages = told.clone().into_iter().collect();
+    let messages = vec![user(0, "one"), user(1, "two"), assistant(2, "words", &[]), notice("not JSON")];
+    let all: Messages = messages.clone().into_iter().collect();
     let line = notice("[1 earlier message left out]");
-    assert_eq!(listed(&at_most(1).apply(&all)), [vec![line], told[1..].to_vec()].concat());
+    assert_eq!(listed(&at_most(1).apply(&all)), [vec![line], messages[1..].to_vec()].concat());
 }
 
 /// Numbers that look random and are the same in every process.
@@ -128,37 +128,37 @@ impl Numbers {
 
 /// Any conversation that a transcript could give: turns of every kind, in any order.
 fn drawn(numbers: &mut Numbers) -> Vec<ModelMessage> {
-    let mut told = vec![user(0, &numbers.text())];
+    let mut messages = vec![user(0, &numbers.text())];
     for turn in 1..=usize::try_from(numbers.below(200)).unwrap() {
         match numbers.below(8) {
-            0 => told.push(user(turn, &numbers.text())),
-            1 => told.push(ModelMessage::Note {
+            0 => messages.push(user(turn, &numbers.text())),
+            1 => messages.push(ModelMessage::Note {
                 id: format!("late_late{turn}").as_str().into(),
                 call: format!("late{turn}").as_str().into(),
                 text: numbers.text(),
             }),
-            2 => told.extend([assistant(turn, &numbers.text(), &[]), notice(&numbers.text())]),
-            3 => told.push(assistant(turn, &numbers.text(), &[])),
+            2 => messages.extend([assistant(turn, &numbers.text(), &[]), notice(&numbers.text())]),
+            3 => messages.push(assistant(turn, &numbers.text(), &[])),
             _ => {
                 let ids: Vec<String> =
                     (0..=numbers.below(4)).map(|place| format!("c{turn}_{place}")).collect();
                 let names: Vec<&str> = ids.iter().map(String::as_str).collect();
-                told.push(assistant(turn, "", &names));
-                told.extend(ids.iter().map(|id| tool(id, &numbers.text())));
+                messages.push(assistant(turn, "", &names));
+                messages.extend(ids.iter().map(|id| tool(id, &numbers.text())));
             }
         }
     }
-    told
+    messages
 }
 
 /// Where turns begin.
-fn beginnings(told: &[ModelMessage]) -> Vec<usize> {
+fn beginnings(messages: &[ModelMessage]) -> Vec<usize> {
     let joins =
         |message: &ModelMessage| matches!(message, ModelMessage::Tool { .. } | ModelMessage::Notice { .. });
-    (0..told.len()).filter(|index| !joins(&told[*index])).collect()
+    (0..messages.len()).filter(|index| !joins(&messages[*index])).collect()
 }
 
-/// Every call has its result directly behind the message that asked, and no result stands anywhere else.
+/// Every call has its result directly after the message that asked, and no result is anywhere else.
 fn check_results(shown: &[ModelMessage]) {
     let mut due: Vec<String> = Vec::new();
     for message in shown {
@@ -176,9 +176,9 @@ fn check_results(shown: &[ModelMessage]) {
     assert_eq!(due, [""; 0]);
 }
 
-fn fits(trim: &Trim, told: &[&ModelMessage]) -> bool {
-    let length: usize = told.iter().map(|message| char_count(message)).sum();
-    trim.messages_max.is_none_or(|max| told.len() as u64 <= max)
+fn fits(trim: &Trim, messages: &[&ModelMessage]) -> bool {
+    let length: usize = messages.iter().map(|message| char_count(message)).sum();
+    trim.messages_max.is_none_or(|max| messages.len() as u64 <= max)
         && trim.chars_max.is_none_or(|max| length as u64 <= max)
 }
 
@@ -187,8 +187,8 @@ fn of_any_conversation_as_many_whole_turns_are_shown_as_fit_and_no_more() {
     let mut numbers = Numbers(7);
     let mut shortened = 0;
     for round in 0..3_000 {
-        let told = drawn(&mut numbers);
-        let all: Messages = told.clone().into_iter().collect();
+        let messages = drawn(&mut numbers);
+        let all: Messages = messages.clone().into_iter().collect();
         let trim = Trim {
             messages_max: (round % 3 != 0).then(|| 1 + numbers.below(60)),
             chars_max: (round % 3 != 1).then(|| 1 + numbers.below(2_000)),
@@ -198,10 +198,12 @@ fn of_any_conversation_as_many_whole_turns_are_shown_as_fit_and_no_more() {
         let shown = listed(&shown);
         check_results(&shown);
         // By brute force: the longest run of newest turns that fits beside what the user said last.
-        let asked = told.iter().rposition(|message| matches!(message, ModelMessage::User { .. })).unwrap();
-        let starts = beginnings(&told);
+        let asked =
+            messages.iter().rposition(|message| matches!(message, ModelMessage::User { .. })).unwrap();
+        let starts = beginnings(&messages);
         let with_question = |from: usize| -> Vec<&ModelMessage> {
-            told.iter()
+            messages
+                .iter()
                 .enumerate()
                 .filter(|(at, _)| *at >= from || *at == asked)
                 .map(|(_, one)| one)
@@ -211,7 +213,7 @@ fn of_any_conversation_as_many_whole_turns_are_shown_as_fit_and_no_more() {
         let from = starts.iter().copied().find(|from| fits(&trim, &with_question(*from))).unwrap_or(newest);
         let expected = with_question(from);
         let kept: Vec<&ModelMessage> = {
-            let left_out = told.len() - expected.len();
+            let left_out = messages.len() - expected.len();
             let line = notice(&format!(
                 "[{left_out} earlier message{} left out]",
                 if left_out == 1 { "" } else { "s" }
@@ -239,9 +241,9 @@ fn what_is_shown_is_shared_and_not_copied() {
 
 #[test]
 fn reading_back_stops_once_the_bound_is_passed_and_the_last_user_message_was_read() {
-    let read = |told: &[&[ModelMessage]]| {
+    let read = |messages: &[&[ModelMessage]]| {
         let mut read = ReadBack::default();
-        told.iter().for_each(|part| read.add(&part.iter().cloned().collect()));
+        messages.iter().for_each(|part| read.add(&part.iter().cloned().collect()));
         read
     };
     let answers = [assistant(1, "four", &[]), assistant(2, "four", &[])];

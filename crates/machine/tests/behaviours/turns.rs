@@ -179,7 +179,7 @@ fn b44_a_completion_that_is_processed_twice_continues_once() {
     story.succeeds("A");
     story.succeeds("B");
     assert_eq!(continuations(&story), 1);
-    // The worker did not live to see its commit and hears the last result again.
+    // The worker crashed before its commit was confirmed, and gets the last result again.
     story.run.control = fold(&story.log).unwrap();
     assert_eq!(story.ok(returned(1, "B", 1, success(json!("ok")))), []);
     assert_eq!((continuations(&story), story.run.control.step), (1, 2));
@@ -317,7 +317,7 @@ fn b43_a_message_that_meets_an_open_turn_never_gets_into_it() {
     assert_eq!(admit(&waits, IfBusy::resolve(None, &enqueue, &agent)), Admission::Enqueue);
     let interrupt = Some(OnBusy::Interrupt);
     assert_eq!(admit(&waits, IfBusy::resolve(interrupt, &asks, &agent)), Admission::Supersede);
-    // Whatever becomes of it, the open run has no door for a second user message.
+    // Whatever is decided about it, the open run accepts no second user message.
     assert_eq!(story.refused(Input::Start { after: None }), Rejection::AlreadyStarted);
     story.approves("A");
     story.succeeds("A");
@@ -330,8 +330,8 @@ fn b2_b24_with_hooks_after_tools_the_turn_closes_once_they_answered() {
     let mut story = Story::begin_with(hooked(&[Phase::AfterToolExecute]));
     story.asks_for(&[("A", "echo")]);
     assert_eq!(names(&story.succeeds("A")), ["tool.execution_succeeded"]);
-    let heard = vec![(CallId::from("A"), machine::phase::HookAnswers::default())];
-    let events = story.ok(Input::AfterTools { heard });
+    let answers = vec![(CallId::from("A"), machine::phase::HookAnswers::default())];
+    let events = story.ok(Input::AfterTools { heard: answers });
     assert_eq!(names(&events), ["message.added", "step.ended", "step.started"]);
 }
 

@@ -146,7 +146,7 @@ fn a34_mixed_round_calls_the_model_again_and_then_waits_for_the_one_that_is_held
     assert_eq!(names(&events), ["message.added", "step.ended", "run.waiting"]);
     assert_eq!((story.run_status(), held(&story)), (&WAITING, vec!["B".to_owned()]));
     let calls: Vec<&str> = story.run.control.calls.iter().map(|call| call.id.as_str()).collect();
-    assert_eq!(calls, ["B"], "what is settled and told has left the state");
+    assert_eq!(calls, ["B"], "a settled call whose result the model has read has left the state");
 }
 
 /// The roles and texts that the model would read, without ids.
@@ -184,7 +184,7 @@ fn a35_held_call_has_a_placeholder_that_stays_and_its_result_follows_as_a_note()
     story.approves("B");
     let events = story.succeeds("B");
     assert_eq!(names(&events), ["tool.execution_succeeded", "message.added", "step.started"]);
-    assert_eq!(read(&story)[..5], paired, "what the model was told is not told differently later");
+    assert_eq!(read(&story)[..5], paired, "what the model has read does not change later");
     assert_eq!(
         read(&story)[5..],
         ["assistant \"meanwhile\" ", "note B: Result of the earlier call B (transfer): ok"]

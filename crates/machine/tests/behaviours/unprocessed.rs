@@ -1,4 +1,4 @@
-//! What was accepted and is not heard: nothing overtakes an answer, and an interrupt ends the run before anything else.
+//! Accepted and not processed yet: nothing overtakes an answer, and an interrupt ends the run before anything else.
 
 use machine::decision::DecisionAction;
 use machine::event::{Event, Fact, InterruptCause};
@@ -23,7 +23,7 @@ fn is_interrupted(story: &Story) -> bool {
     *story.run_status() == RunStatus::Done(Termination::Cancelled(Cancelled::Interrupted))
 }
 
-/// Hears these rows as a worker does.
+/// Processes these rows as a worker does.
 fn process_inbox(story: &mut Story, inbox: &[Item]) -> Vec<Event> {
     let interrupted = inbox.iter().any(Item::interrupts);
     let mut events = Vec::new();
@@ -65,7 +65,7 @@ fn an_accepted_interrupt_ends_the_run_whatever_was_accepted_before_it() {
             let events = process_inbox(&mut story, &[decision, interrupt()]);
             assert!(is_interrupted(&story), "{policy:?} {action:?}: {:?}", story.run_status());
             assert!(!begins(&events), "{:?}", names(&events));
-            // The decision stands in the log all the same.
+            // The decision is in the log all the same.
             let decided = if action == resume() { "tool.approved" } else { "tool.denied" };
             assert_eq!(names(&events)[0], decided);
         }
@@ -98,12 +98,12 @@ fn an_attempt_without_an_answer_is_not_repeated_before_an_interrupt() {
     assert!(is_interrupted(&story));
 }
 
-/// What one input closes, and how far the inbox was heard by then.
-fn closed(story: &mut Story, input: Input, heard: InboxPosition) -> ProjectionRows {
+/// What one input closes, when the inbox was processed up to `position`.
+fn closed(story: &mut Story, input: Input, position: InboxPosition) -> ProjectionRows {
     let before = story.run.control.clone();
     let events = story.ok(input);
     let mut rows = ProjectionRows::default();
-    rows.add_events(Some(&before), &events, heard);
+    rows.add_events(Some(&before), &events, position);
     rows
 }
 
@@ -141,8 +141,8 @@ fn a_commit_overrides_an_accepted_answer_whose_question_it_closes_unprocessed() 
             "{:?}",
             inbox[0].1
         );
-        // Heard before it was closed, nothing is overtaken.
-        let heard = |count, ticket| {
+        // An answer that was processed before the suspension closed is not overridden.
+        let closed_at = |count, ticket| {
             rows.closed
                 .iter()
                 .map(|row| machine::projection_rows::ClosedRow {
@@ -151,8 +151,8 @@ fn a_commit_overrides_an_accepted_answer_whose_question_it_closes_unprocessed() 
                 })
                 .collect::<Vec<_>>()
         };
-        assert!(!overrides_accepted_answer(before, &inbox, &heard(1, Some(8)), &[7, 8]));
-        assert_eq!(overrides_accepted_answer(before, &inbox, &heard(1, Some(8)), &[8, 7]), expected);
+        assert!(!overrides_accepted_answer(before, &inbox, &closed_at(1, Some(8)), &[7, 8]));
+        assert_eq!(overrides_accepted_answer(before, &inbox, &closed_at(1, Some(8)), &[8, 7]), expected);
     }
 }
 
@@ -208,7 +208,7 @@ fn a_call_that_was_approved_before_the_end_and_would_be_held_again_is_cancelled(
         let decision = story.decision(call, action);
         story.ok(Input::Decide(decision));
     }
-    // The tool is another one by now: the approval is void, and nobody is asked again.
+    // The tool is another one by now: the approval is void, and no person is asked again.
     let mut gated = story.gated("A");
     if let ToolLookup::Known(tool) = &mut gated.tool {
         tool.definition = machine::id::Digest::sha256(b"definition 2");

@@ -225,7 +225,7 @@ fn c76_c88_a_replay_passes_the_full_gate_and_may_be_held_again_with_a_new_questi
     assert_ne!(open, first.suspension);
     let refused = story.refused(Input::Decide(first));
     assert_eq!(refused, Rejection::WrongSuspension { call: "A".into(), open });
-    // Whoever asked does not ask again: the next decision is not lost, and the call runs.
+    // The plugin that asked does not ask again: the next decision is not lost, and the call runs.
     story.answers("A", json!("go"));
     assert_eq!(story.status("A"), Running);
 }
@@ -265,9 +265,10 @@ fn c77_an_accepted_decision_is_processed_before_a_later_cancel() {
         let input = to_input(&story.run.control, inbox.get(index).unwrap()).unwrap();
         story.ok(input);
     }
-    let told: Vec<String> = story.names().into_iter().skip_while(|name| name != "tool.approved").collect();
+    let recorded: Vec<String> =
+        story.names().into_iter().skip_while(|name| name != "tool.approved").collect();
     assert_eq!(
-        told,
+        recorded,
         [
             "tool.approved",
             "run.resumed",
@@ -340,11 +341,11 @@ fn c81_one_bad_decision_in_a_batch_does_not_discard_the_good_ones() {
 
 #[test]
 fn c82_at_the_boundary_a_decision_waits_for_the_tools_and_immediately_it_does_not() {
-    for (decisions, heard) in [(DecisionTiming::AtBoundary, 0), (DecisionTiming::Immediate, 1)] {
+    for (decisions, count) in [(DecisionTiming::AtBoundary, 0), (DecisionTiming::Immediate, 1)] {
         let mut story = Story::with_policy(Policy { decisions, ..Policy::default() });
         story.asks_for(&[("A", "transfer"), ("C", "echo")]);
         let inbox = [Item::Decision(story.decision("A", resume()))];
-        assert_eq!(drain(&story.run.control, &inbox, false).len(), heard);
+        assert_eq!(drain(&story.run.control, &inbox, false).len(), count);
         story.succeeds("C");
         assert_eq!(drain(&story.run.control, &inbox, false), [0]);
     }
@@ -402,8 +403,8 @@ fn a_run_that_waits_says_until_when_each_question_can_be_answered() {
     let mut story = Story::begin();
     story.tools.get_mut("transfer").unwrap().expires_in_ms = Some(60_000);
     story.asks_for(&[("A", "transfer"), ("B", "pick_file")]);
-    let told: Vec<_> = story.run.control.pending().iter().map(|pending| pending.expires_at).collect();
-    assert_eq!(told, [Some(story.now.plus_ms(60_000)), None]);
+    let expiries: Vec<_> = story.run.control.pending().iter().map(|pending| pending.expires_at).collect();
+    assert_eq!(expiries, [Some(story.now.plus_ms(60_000)), None]);
     let Some(Fact::RunWaiting { pending, .. }) = story.log.last().map(|event| &event.fact) else {
         panic!("it does not wait");
     };

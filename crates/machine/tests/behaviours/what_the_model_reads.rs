@@ -177,7 +177,7 @@ fn a_retried_step_has_the_same_message_id() {
 
 #[test]
 fn ids_of_suspensions_and_children_are_derived_so_that_a_repeat_has_the_same_ones() {
-    let told = |run: &str| {
+    let ids = |run: &str| {
         let mut order = order(Policy::default());
         order.run_id = run.into();
         let mut story = Story::queued_with(Revision::default(), order);
@@ -188,9 +188,9 @@ fn ids_of_suspensions_and_children_are_derived_so_that_a_repeat_has_the_same_one
         let child = payload(&story.log, "child.started");
         (open, child["run_id"].clone(), child["thread_id"].clone())
     };
-    let (open, child, thread) = told("run_1");
-    assert_eq!(told("run_1"), (open.clone(), child.clone(), thread.clone()));
-    let other = told("run_2");
+    let (open, child, thread) = ids("run_1");
+    assert_eq!(ids("run_1"), (open.clone(), child.clone(), thread.clone()));
+    let other = ids("run_2");
     assert!(open.iter().all(|id| !other.0.contains(id)), "another run has others");
     assert!(child != other.1 && thread != other.2);
     let prefixes: Vec<&str> = open.iter().map(|id| id.split('_').next().unwrap()).collect();

@@ -30,7 +30,7 @@ fn running(tool: &str) -> Story {
     story
 }
 
-/// An answer that wants the call to go on in another way than whoever asked said.
+/// An answer that wants the call to continue in another way than the question said.
 fn instead(mode: ResumeMode, payload: Payload, arguments: Option<Value>) -> DecisionAction {
     let payload_arguments = arguments.map(valid);
     DecisionAction::Resume(Resume { mode: Some(mode), payload, payload_arguments, ..Resume::default() })
@@ -107,7 +107,7 @@ fn a_changed_tool_that_a_plugin_asks_about_first_is_still_approved_before_it_run
     tool.approval = Approval::Never;
     let supplied = Action::SetResult(SuppliedResult::Pending(question(ReplayToolCall)));
     story.gate_hooks.insert("A".into(), one("guard", supplied));
-    // The approval is void; the plugin's question comes first and is answered by somebody who may only answer.
+    // The approval is void; the plugin's question comes first and is answered by a person who may only answer.
     story.approves("A");
     assert_eq!(kind(&story), SuspensionKind::Question);
     story.answers("A", json!("go on"));

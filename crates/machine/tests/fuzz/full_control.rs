@@ -20,7 +20,7 @@ use machine::tool::{Approval, Arguments, EffectClass, OnExpiry, Performer, Tool,
 use machine::{Effect, Fact, Input, Run, Timestamp, fold, queue};
 use serde_json::json;
 
-/// The names that plugins have at most in this test. They are configuration, so nobody outside chooses them.
+/// The names that plugins have at most in this test. They are configuration, so no client chooses them.
 const PLUGIN_NAMES: [&str; 3] = ["a_plugin_that_asks_about", "another_plugin_that_asks", "four_eyes"];
 
 struct FullRun {
@@ -47,7 +47,7 @@ fn a_run_full_of_held_calls_fits_into_its_control() {
             .expect("one call is always accepted");
         assert!(accepted >= 20, "only {accepted} calls with ids of {id_bytes} bytes");
         full.hold_three_times();
-        // Nobody knows what came of any of them, and a person is asked about each.
+        // The outcome of every one is unknown, and a person is asked about each.
         full.outcome = Outcome::Unknown { why: "lost".into(), retry_after_ms: None };
         full.let_everything_run();
         assert!(!full.run.control.pending().is_empty());
@@ -77,7 +77,7 @@ impl FullRun {
                 agent: "assistant".into(),
                 revision: Digest::sha256(b"revision"),
                 policy: Policy { approval: ApprovalScope::AllTools, ..Policy::default() },
-                loosened_by: Some("somebody-who-approves".into()),
+                loosened_by: Some("approver-of-all-calls".into()),
                 message: None,
                 parent: None,
             },
@@ -196,8 +196,8 @@ impl FullRun {
                 outcome: self.outcome.clone(),
             });
         }
-        let heard = calls.into_iter().map(|call| (call, HookAnswers::default())).collect();
-        self.say(&Input::AfterTools { heard });
+        let answers = calls.into_iter().map(|call| (call, HookAnswers::default())).collect();
+        self.say(&Input::AfterTools { heard: answers });
     }
 
     /// Everybody who asks gets a yes, for all calls together. The third round is the last that is allowed.

@@ -52,7 +52,7 @@ fn answer_to_wanted(chance: &mut Chance, run: &Fuzzed) -> Option<Input> {
             Input::ToolReturned { step, call, attempt, outcome: parts::outcome(chance) }
         }
         Effect::RunAfterToolHooks { .. } => {
-            let heard = wanted.iter().filter_map(|effect| match effect {
+            let answers = wanted.iter().filter_map(|effect| match effect {
                 Effect::RunAfterToolHooks { call, .. } if !chance.one_in(4) => {
                     Some((call.clone(), parts::hooks(chance, Phase::AfterToolExecute)))
                 }
@@ -62,12 +62,12 @@ fn answer_to_wanted(chance: &mut Chance, run: &Fuzzed) -> Option<Input> {
                 | Effect::Gate(_)
                 | Effect::RunTool { .. } => None,
             });
-            Input::AfterTools { heard: heard.collect() }
+            Input::AfterTools { heard: answers.collect() }
         }
     })
 }
 
-/// Somebody answers a question that is open, or the child run that a call waits for ends.
+/// A person answers a question that is open, or the child run that a call waits for ends.
 fn about_held(chance: &mut Chance, run: &Fuzzed) -> Option<Input> {
     let held: Vec<&Call> = run.run.control.calls.iter().filter(|call| call.suspension().is_some()).collect();
     if held.is_empty() {
@@ -118,9 +118,9 @@ fn anything(chance: &mut Chance, run: &Fuzzed) -> Input {
             Input::ToolReturned { step, call, attempt, outcome: parts::outcome(chance) }
         }
         9 => {
-            let heard =
+            let answer =
                 |chance: &mut Chance| (call_id(chance, run), parts::hooks(chance, Phase::AfterToolExecute));
-            Input::AfterTools { heard: chance.some(3, heard) }
+            Input::AfterTools { heard: chance.some(3, answer) }
         }
         10 => Input::Decide(Decision {
             id: chance.maybe(|_| DecisionId::from("dec_1")),
@@ -265,7 +265,7 @@ fn call_id(chance: &mut Chance, run: &Fuzzed) -> CallId {
     let past: Vec<&CallId> = run.arguments.keys().collect();
     match chance.below(8) {
         0 => CallId::from(parts::asked_id(chance)),
-        1 => CallId::from("nobody"),
+        1 => CallId::from("missing"),
         2 | 3 if !past.is_empty() => (*chance.pick(&past)).clone(),
         _ if !open.is_empty() => chance.pick(open).id.clone(),
         _ => CallId::from(""),

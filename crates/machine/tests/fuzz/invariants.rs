@@ -26,7 +26,7 @@ pub(crate) struct Fuzzed {
     pub(crate) arguments: BTreeMap<CallId, Arguments>,
     /// Every one that was ever open.
     pub(crate) suspensions: Vec<SuspensionId>,
-    /// Between a take-over and the end of the inbox nothing goes on.
+    /// Between a take-over and the end of the inbox the run does not continue.
     undrained: bool,
 }
 
@@ -180,7 +180,7 @@ fn check_model_input(messages: &Messages) {
             ModelMessage::Assistant { calls, .. } => {
                 assert!(expected.is_empty(), "{expected:?} have no result\n{messages:#?}");
                 expected = calls.iter().map(|call| &call.id).collect();
-                assert!(expected.iter().all(|call| seen.insert(*call)), "an id stands twice\n{messages:#?}");
+                assert!(expected.iter().all(|call| seen.insert(*call)), "an id is used twice\n{messages:#?}");
             }
             ModelMessage::User { .. } | ModelMessage::Note { .. } | ModelMessage::Notice { .. } => {
                 assert!(expected.is_empty(), "{expected:?} have no result\n{messages:#?}");

@@ -159,6 +159,31 @@ fn every_type_of_event_occurs_in_a_story() {
 }
 
 #[test]
+fn every_fact_answers_with_the_ids_and_arguments_that_it_stores() {
+    for story in file::all() {
+        for (line, event) in story.lines.iter().zip(&story.events) {
+            let (stored, fact): (Value, _) = (serde_json::from_str(line).unwrap(), &event.fact);
+            let stored_text = |name: &str| stored["payload"][name].as_str();
+            let refers_to_a_call = matches!(fact, Fact::MessageAdded(_) | Fact::PhaseAnswered { .. });
+            let closed = stored_text("approval_id").or_else(|| stored_text("suspension_id"));
+
+            assert_eq!(
+                fact.call_id().map(|id| id.as_str()),
+                stored_text("call_id").filter(|_| !refers_to_a_call),
+                "{line}"
+            );
+            assert_eq!(fact.decision_id().map(|id| id.as_str()), stored_text("decision_id"), "{line}");
+            assert_eq!(
+                fact.closes_suspension().map(|closing| closing.id.as_str()),
+                closed.filter(|_| fact.opened_suspension().is_none()),
+                "{line}"
+            );
+            assert_eq!(fact.arguments().is_some(), stored["payload"].get("arguments").is_some(), "{line}");
+        }
+    }
+}
+
+#[test]
 fn the_machine_records_the_plain_answer_as_written() {
     let mut story = Story::begin();
     story.says("Paris.");
