@@ -138,7 +138,7 @@ mod tests {
         }
         assert_eq!(feed.next().await, Some(ApprovalChange::Missed));
         let oldest = ApprovalChange::Run { run: run(1) };
-        assert_eq!(feed.next().await, Some(oldest), "what is left is told in its order");
+        assert_eq!(feed.next().await, Some(oldest), "the rest arrives in order");
         assert_eq!(*count.borrow_and_update(), UNREAD_MAX as u64 + 1);
         drop(notifier);
         let mut rest = 0;
@@ -167,14 +167,14 @@ mod tests {
     #[test]
     fn only_watched_tenants_are_kept_up_to_a_limit() {
         let notifier = ApprovalNotifier::default();
-        notifier.changed(&Tenant::from("nobody"), &run(1));
-        assert_eq!(lock(&notifier.watched).len(), 0, "nobody watches");
+        notifier.changed(&Tenant::from("unwatched"), &run(1));
+        assert_eq!(lock(&notifier.watched).len(), 0, "no feed watches");
         let feed = |number: usize| notifier.feed(&Tenant::from(format!("t{number}").as_str()));
         let feeds: Vec<_> = (0..TENANTS_MAX).map(|number| feed(number).expect("there is room")).collect();
         assert!(feed(TENANTS_MAX).is_none(), "that is one too many");
         let second = feed(0).expect("it is watched already");
         drop(feeds);
-        assert_eq!(lock(&notifier.watched).len(), 1, "somebody still watches the first");
+        assert_eq!(lock(&notifier.watched).len(), 1, "a feed still watches the first");
         drop(second);
         assert_eq!(lock(&notifier.watched).len(), 0);
     }

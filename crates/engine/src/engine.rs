@@ -477,7 +477,7 @@ impl Engine {
         let _ = tokio::time::timeout(within, node.wait_until_idle()).await;
         node.abort();
         if let Err(refused) = node.store.release_all().await {
-            tracing::warn!(%refused, "other processes go on with these runs only when the lease is over");
+            tracing::warn!(%refused, "other processes can continue these runs only after the lease has expired");
         }
     }
 

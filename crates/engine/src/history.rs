@@ -98,57 +98,26 @@ impl History {
     pub(crate) fn push(&mut self, event: &Event) {
         self.seq = event.seq;
         self.push_to_transcript(event);
-        match &event.fact {
-            Fact::MessageAdded(Message::Assistant { text, .. }) => {
-                self.answer_count += 1;
-                self.last_text.clone_from(text);
+        let fact = &event.fact;
+        if let Fact::MessageAdded(Message::Assistant { text, .. }) = fact {
+            self.answer_count += 1;
+            self.last_text.clone_from(text);
+        }
+        if let Fact::ModelRetrying { .. } = fact {
+            self.answer_count += u32::from(!std::mem::take(&mut self.lost));
+        }
+        if let Fact::RunRecovered { lost_model_attempt: Some(_), .. } = fact {
+            self.lost = true;
+        }
+        if let Fact::StepStarted { .. } = fact {
+            self.hidden.clear();
+        }
+        if let Fact::PhaseAnswered { actions, .. } = fact {
+            for action in actions {
+                if let Action::HideTool { tool } = action {
+                    self.hidden.insert(tool.clone());
+                }
             }
-            Fact::ModelRetrying { .. } => {
-                self.answer_count += u32::from(!std::mem::take(&mut self.lost));
-            }
-            Fact::RunRecovered { lost_model_attempt: Some(_), .. } => self.lost = true,
-            Fact::StepStarted { .. } => self.hidden.clear(),
-            Fact::PhaseAnswered { actions, .. } => {
-                self.hidden.extend(actions.iter().filter_map(|action| match action {
-                    Action::HideTool { tool } => Some(tool.clone()),
-                    Action::SetState { .. }
-                    | Action::End
-                    | Action::AddInstruction { .. }
-                    | Action::SetParam { .. }
-                    | Action::ReplaceMessage { .. }
-                    | Action::SkipInference
-                    | Action::DropCall { .. }
-                    | Action::SetArguments { .. }
-                    | Action::Block { .. }
-                    | Action::Suspend(_)
-                    | Action::SetResult(_)
-                    | Action::AddNote { .. } => None,
-                }));
-            }
-            Fact::RunQueued(_)
-            | Fact::RunStarted { .. }
-            | Fact::RunWaiting { .. }
-            | Fact::RunResumed {}
-            | Fact::RunInterrupting { .. }
-            | Fact::RunEnding { .. }
-            | Fact::RunEnded { .. }
-            | Fact::RunRecovered { .. }
-            | Fact::StepEnded { .. }
-            | Fact::MessageAdded(_)
-            | Fact::StateChanged { .. }
-            | Fact::ToolRequested { .. }
-            | Fact::ApprovalRequested(_)
-            | Fact::ApprovalVoided { .. }
-            | Fact::ToolApproved { .. }
-            | Fact::ToolDenied { .. }
-            | Fact::ToolSuspended(_)
-            | Fact::ToolResumed { .. }
-            | Fact::ExecutionStarted { .. }
-            | Fact::ExecutionSucceeded { .. }
-            | Fact::ExecutionFailed { .. }
-            | Fact::ToolCancelled { .. }
-            | Fact::ChildStarted { .. }
-            | Fact::ChildEnded { .. } => {}
         }
     }
 

@@ -96,7 +96,7 @@ fn check_sizes(message: &Message) -> Result<(), PostError> {
 
 fn schema_size(tool: &ToolDefinition) -> Result<SchemaSize, String> {
     if tool.performer != Performer::Client {
-        return Err("a tool that comes with a message is performed by whoever sent it".into());
+        return Err("a tool that comes with a message is performed by the client that sent it".into());
     }
     SchemaSize::measure(&tool.parameters).map_err(|why| format!("its parameters cannot be used: {why}"))
 }

@@ -400,11 +400,11 @@ mod tests {
         assert!(!live.receive(&piece(1, 4, "two ")), "something before it is missing");
         assert_eq!(read(&live, &mut cursor), []);
         assert!(live.receive(&piece(1, 0, "ünö ")));
-        assert!(live.receive(&piece(1, 0, "ünö two ")), "the text so far, told again");
+        assert!(live.receive(&piece(1, 0, "ünö two ")), "the text so far, sent again");
         assert!(live.receive(&piece(1, 0, "ü")));
         assert!(!live.receive(&piece(1, 9, "four")));
         let whole = [LiveItem::Delta(piece(1, 0, "ünö two "))];
-        assert_eq!(read(&live, &mut cursor), whole, "whoever comes late gets it in one");
+        assert_eq!(read(&live, &mut cursor), whole, "a late reader gets it in one piece");
         assert!(live.receive(&piece(1, 8, "three")));
         assert_eq!(read(&live, &mut cursor), [LiveItem::Delta(piece(1, 8, "three"))]);
     }
@@ -430,7 +430,7 @@ mod tests {
         live.append(&"msg".into(), 1, Part::Text, "one");
         read(&live, &mut cursor);
         live.restart(&"msg".into(), 2);
-        assert_eq!(read(&live, &mut LiveCursor::default()), [], "nobody who comes late reads it");
+        assert_eq!(read(&live, &mut LiveCursor::default()), [], "a late reader does not get it");
         let reset = |attempt| LiveItem::Reset { message_id: "msg".into(), attempt };
         assert_eq!(read(&live, &mut cursor), [reset(2)]);
         live.restart(&"msg".into(), 3);

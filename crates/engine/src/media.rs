@@ -179,7 +179,7 @@ mod tests {
             json!({"type": "file", "media_type": "application/zip", "data": "aGk="}),
             json!({"type": "text", "text": "hi"}),
             json!({"type": "text", "text": "hi", "media_type": "image/heic", "data": "abc"}),
-            json!({"type": "data-chart", "data": "what nobody knows"}),
+            json!({"type": "data-chart", "data": "of an unknown kind"}),
             json!({"type": "mood", "value": "fine!"}),
             json!({"type": "mood", "value": "glad"}),
         ] {

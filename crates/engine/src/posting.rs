@@ -15,7 +15,7 @@ use machine::{Input, Timestamp};
 use serde_json::Value;
 use uuid::Uuid;
 
-use crate::history::{History, for_each_event};
+use crate::history::for_each_event;
 pub use crate::inline_tools::INLINE_TOOLS_MAX;
 use crate::inline_tools::{self, AgentPin};
 use crate::live::lock;
@@ -24,7 +24,7 @@ pub use crate::message::{Message, ThreadTarget};
 use crate::node::{Need, Node};
 use crate::quota::QuotaReached;
 use crate::store::{Create, SCOPE_BYTES_MAX, StoreError, ThreadView};
-use crate::worker::{Batch, CreatedRun, RunSource, committed};
+use crate::worker::{CreatedRun, RunCopy, RunSource};
 
 /// Longer messages are refused.
 pub const MESSAGE_BYTES_MAX: usize = 1024 * 1024;
@@ -303,24 +303,22 @@ async fn create(
     let (run_id, thread) = (order.run_id.clone(), order.thread_id.clone());
     let impossible = |why: String| StoreError::Impossible(why);
     let now = node.clock.now();
-    let (mut batch, mut run) = Batch::for_new_run(order, pinned.revision.clone(), now)
+    let (mut batch, mut run) = RunCopy::for_new_run(order, pinned.revision.clone(), now)
         .map_err(|error| impossible(error.to_string()))?;
     let slot = match begin {
         Begin::AtOnce => node.try_take_slot(&message.tenant, Need::Start),
         Begin::WhenClaimed => None,
     };
     let after = message.after.clone().or_else(|| seen.head.clone());
-    // A thread without messages has no history to read.
-    let mut history = after.is_none().then(History::default);
+    if after.is_none() {
+        run.starts_thread();
+    }
     if slot.is_some() {
-        batch
-            .apply(&mut run, &Input::Start { after }, None, now)
+        run.apply(&mut batch, &Input::Start { after }, None, now)
             .map_err(|rejection| impossible(rejection.to_string()))?;
     }
-    let control = Arc::new(run.control.clone());
-    let status = PublicRunStatus::from_status(&control.status);
-    let append = batch.into_append(0, control.clone(), Vec::new(), Vec::new());
-    let events = append.events.clone();
+    let status = PublicRunStatus::from_status(&run.control().status);
+    let (append, sent) = run.prepare(batch, Vec::new(), Vec::new());
     let create = Create {
         tenant: message.tenant.clone(),
         seen,
@@ -339,14 +337,10 @@ async fn create(
     }
     match (created.lease, slot) {
         (Some(lease), Some(slot)) => {
-            if let Some(history) = &mut history {
-                events.iter().for_each(|event| history.push(event));
-            }
             // Publish before a watcher can subscribe, so that it need not read these events from the store.
             let feed = node.feeds.for_run(&run_id);
-            feed.publish(committed(&events));
-            let version = created.version;
-            let created_run = CreatedRun { lease, run, control, version, pinned, history, feed };
+            run.stored(&sent, created.version, node, &feed);
+            let created_run = CreatedRun { lease, run, pinned, feed };
             node.begin(&message.tenant, &run_id, RunSource::Created(Box::new(created_run)), slot);
         }
         (Some(_) | None, _) if holds => node.wake(&message.tenant, &run_id, Need::Start),

@@ -261,7 +261,7 @@ impl Tool for DeclaredTool {
     }
 
     fn call(&self, _: ToolRequest) -> BoxFuture<'_, Outcome> {
-        let why = "nobody here performs this tool".to_owned();
+        let why = "this engine has no implementation of the tool".to_owned();
         Box::pin(std::future::ready(Outcome::NotSent { why, retry_after_ms: None }))
     }
 }

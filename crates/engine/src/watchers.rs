@@ -76,7 +76,7 @@ impl Watchers {
         self.watcher_count.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// Whether there are so many watchers that each reads only in its turn. Once the engine is stopped there are no
+    /// Whether there are too many watchers to wake at once, so that each reads in its turn. Once the engine is stopped there are no
     /// turns.
     pub(crate) fn takes_turns(&self) -> bool {
         self.watcher_count.load(Ordering::Acquire) > DIRECT_WAKES_MAX

@@ -88,7 +88,7 @@ fn fuzzed_schemas_and_arguments_are_judged() {
             match from_text(&text, schema.as_ref()) {
                 Arguments::Valid { value, digest } => {
                     valid += 1;
-                    // Whoever repeats them means the same call.
+                    // A caller that repeats them means the same call.
                     let again = from_value(Arc::clone(&value), schema.as_ref());
                     assert_eq!(again, Arguments::Valid { value, digest }, "seed {seed}: {text}");
                 }

@@ -171,7 +171,7 @@ impl Node {
         };
         // Its worker is about to claim the run and will find it taken, by this node. Hand it the claim.
         if worker.mailbox.try_send(WorkerMessage::Claimed(Box::new(claimed))).is_err() {
-            tracing::error!(%run, "a worker with a full mailbox cannot be told that its run is claimed");
+            tracing::error!(%run, "a worker's mailbox is full, so it does not receive the claim of its run");
         }
     }
 }

@@ -403,13 +403,14 @@ impl Node {
             number,
             mailbox: receiver,
             inbox_signal: inbox_signal.clone(),
+            slot,
             claimed: None,
         };
         let key = (tenant.clone(), run.clone());
         active
             .workers
             .insert(key.clone(), WorkerEntry { number, mailbox: sender, inbox_signal, abort: None });
-        let task = self.tasks.spawn(worker::work(ctx, source, slot));
+        let task = self.tasks.spawn(worker::work(ctx, source));
         if let Some(worker) = active.workers.get_mut(&key).filter(|worker| worker.number == number) {
             worker.abort = Some(task.abort_handle());
         }
@@ -431,7 +432,7 @@ impl Node {
     }
 
     /// A worker has left its run. Messages that reached it meanwhile are not lost.
-    pub(crate) fn finish_worker(self: &Arc<Self>, ctx: &mut WorkerContext, slot: Slot, exit: WorkerExit) {
+    pub(crate) fn finish_worker(self: &Arc<Self>, mut ctx: WorkerContext, exit: WorkerExit) {
         let mut active = lock(&self.active);
         let key = (ctx.tenant.clone(), ctx.run.clone());
         if active.workers.get(&key).is_none_or(|worker| worker.number != ctx.number) {
@@ -450,11 +451,11 @@ impl Node {
             }
         }
         if let Some(claimed) = claimed {
-            self.start(&mut active, &ctx.tenant, &ctx.run, RunSource::Claimed(claimed), None, slot);
+            self.start(&mut active, &ctx.tenant, &ctx.run, RunSource::Claimed(claimed), None, ctx.slot);
         } else if ctx.inbox_signal.take() {
-            self.start(&mut active, &ctx.tenant, &ctx.run, RunSource::Claim, None, slot);
+            self.start(&mut active, &ctx.tenant, &ctx.run, RunSource::Claim, None, ctx.slot);
         } else {
-            drop(slot);
+            drop(ctx.slot);
             if exit == WorkerExit::NotLoaded {
                 self.schedule_dispatch();
             }

@@ -92,7 +92,10 @@ mod tests {
         }
         let found = |place: usize| cache.get(&tenant, &large[place].digest).is_some();
         assert!(!found(0) && found(39), "the oldest goes first");
-        assert!(cache.get(&Tenant::from("other"), &large[39].digest).is_none(), "nobody else finds it");
+        assert!(
+            cache.get(&Tenant::from("other"), &large[39].digest).is_none(),
+            "another tenant does not find it"
+        );
     }
 
     #[test]

@@ -72,19 +72,32 @@ pub(crate) enum Need {
 #[derive(Clone, Copy, Default)]
 struct TenantSlots {
     slots: usize,
-    /// Runs of the tenant wait because of its bound: those that would start, and with the second flag also those that
-    /// would continue. They come first, so no other run of the tenant passes them until the dispatcher has looked
-    /// again.
-    start_waits: bool,
-    continue_waits: bool,
+    waiting: WaitingRuns,
 }
 
-impl TenantSlots {
-    const fn waits(&self, need: Need) -> bool {
+/// Which runs of a tenant wait because of its bound. They come first, so no other run of the tenant passes them until
+/// the dispatcher has looked again.
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+enum WaitingRuns {
+    #[default]
+    None,
+    /// Those that would start.
+    Starting,
+    /// Also those that would continue.
+    All,
+}
+
+impl WaitingRuns {
+    /// If runs with this need wait.
+    const fn behind(need: Need) -> Self {
         match need {
-            Need::Start => self.start_waits,
-            Need::Continue => self.continue_waits,
+            Need::Start => Self::Starting,
+            Need::Continue => Self::All,
         }
+    }
+
+    fn includes(self, need: Need) -> bool {
+        self >= Self::behind(need)
     }
 }
 
@@ -95,21 +108,25 @@ impl TenantShares {
             return true;
         }
         let held = self.tenants.get(tenant).copied().unwrap_or_default();
-        !held.waits(need) && held.slots + self.claiming < self.bounds.for_run(need)
+        !held.waiting.includes(need) && held.slots + self.claiming < self.bounds.for_run(need)
     }
 
     fn give(&mut self, tenant: &Tenant) {
         self.tenants.entry(tenant.clone()).or_default().slots += 1;
     }
 
-    fn take_back(&mut self, tenant: Option<&Tenant>) {
-        let Some(tenant) = tenant else {
-            self.claiming = self.claiming.saturating_sub(1);
-            return;
+    fn take_back(&mut self, holder: &SlotHolder) {
+        let tenant = match holder {
+            SlotHolder::Claim => {
+                self.claiming = self.claiming.saturating_sub(1);
+                return;
+            }
+            SlotHolder::Tenant(tenant) => tenant,
+            SlotHolder::Spare => return,
         };
         let Some(held) = self.tenants.get_mut(tenant) else { return };
         held.slots = held.slots.saturating_sub(1);
-        if held.slots == 0 && !held.start_waits {
+        if held.slots == 0 && held.waiting == WaitingRuns::None {
             self.tenants.remove(tenant);
         }
     }
@@ -117,8 +134,7 @@ impl TenantShares {
     /// A run waits because of its tenant's bound, not for lack of slots.
     fn note_waiting(&mut self, tenant: &Tenant, need: Need) {
         let held = self.tenants.entry(tenant.clone()).or_default();
-        held.start_waits = true;
-        held.continue_waits |= need == Need::Continue;
+        held.waiting = held.waiting.max(WaitingRuns::behind(need));
     }
 
     /// How many runs may be claimed so that no tenant exceeds its bound, even if all of them belong to one tenant, and
@@ -130,15 +146,23 @@ impl TenantShares {
         let SlotBounds { starting, continuing } = self.bounds;
         let (mut limit, mut full) = (free.min(starting), None);
         for (tenant, held) in &mut self.tenants {
-            held.start_waits = held.slots >= starting;
-            held.continue_waits = held.slots >= continuing;
-            if held.start_waits {
-                full = Some(SkipTenant { tenant: tenant.clone(), woken: held.continue_waits });
-            }
-            let bound = if held.start_waits { continuing } else { starting };
-            if !held.continue_waits {
-                limit = limit.min(bound.saturating_sub(held.slots));
-            }
+            let bound = match held.slots {
+                slots if slots >= continuing => {
+                    held.waiting = WaitingRuns::All;
+                    full = Some(SkipTenant { tenant: tenant.clone(), woken: true });
+                    continue;
+                }
+                slots if slots >= starting => {
+                    held.waiting = WaitingRuns::Starting;
+                    full = Some(SkipTenant { tenant: tenant.clone(), woken: false });
+                    continuing
+                }
+                _ => {
+                    held.waiting = WaitingRuns::None;
+                    starting
+                }
+            };
+            limit = limit.min(bound.saturating_sub(held.slots));
         }
         self.tenants.retain(|_, held| held.slots > 0);
         (limit, full)
@@ -178,10 +202,16 @@ impl Slots {
 pub(crate) struct Slot {
     permit: Option<OwnedSemaphorePermit>,
     node: Weak<Node>,
-    /// The tenant whose run has it; None while the dispatcher is claiming a run for it.
-    tenant: Option<Tenant>,
+    holder: SlotHolder,
+}
+
+enum SlotHolder {
+    /// The dispatcher is claiming a run for it.
+    Claim,
+    /// A run of this tenant executes in it.
+    Tenant(Tenant),
     /// The run may only process urgent input; nothing of it executes.
-    pub(crate) is_spare: bool,
+    Spare,
 }
 
 impl Slot {
@@ -193,21 +223,30 @@ impl Slot {
 
     /// A run of this tenant was claimed for it.
     pub(super) fn assign_to(&mut self, tenant: &Tenant) {
-        if self.is_spare || self.tenant.is_some() {
-            return;
+        match self.holder {
+            SlotHolder::Claim => {}
+            SlotHolder::Tenant(_) | SlotHolder::Spare => return,
         }
         if let Some(node) = self.node.upgrade() {
             let mut shares = lock(&node.slots.shares);
-            shares.take_back(None);
+            shares.take_back(&self.holder);
             shares.give(tenant);
-            self.tenant = Some(tenant.clone());
+            self.holder = SlotHolder::Tenant(tenant.clone());
+        }
+    }
+
+    /// Whether the run may only process urgent input.
+    pub(crate) const fn is_spare(&self) -> bool {
+        match self.holder {
+            SlotHolder::Spare => true,
+            SlotHolder::Claim | SlotHolder::Tenant(_) => false,
         }
     }
 
     /// Frees the slot for another run. The run that gives it up may still process urgent input.
     pub(crate) fn release_for_spare(&mut self) {
         let had_one = self.release();
-        self.is_spare = true;
+        self.holder = SlotHolder::Spare;
         if had_one {
             self.wake_dispatcher();
         }
@@ -216,9 +255,9 @@ impl Slot {
     /// True if there was a permit to release.
     fn release(&mut self) -> bool {
         let Some(permit) = self.permit.take() else { return false };
-        let node = self.node.upgrade().filter(|_| !self.is_spare);
+        let node = self.node.upgrade().filter(|_| !self.is_spare());
         if let Some(node) = &node {
-            lock(&node.slots.shares).take_back(self.tenant.take().as_ref());
+            lock(&node.slots.shares).take_back(&self.holder);
         }
         drop(permit);
         if let Some(node) = node {
@@ -256,7 +295,7 @@ impl Node {
         let (limit, full) = shares.next_claim(most);
         let mut slots = Vec::new();
         while slots.len() < limit
-            && let Some(slot) = self.permit(&self.slots.all, None, false)
+            && let Some(slot) = self.permit(&self.slots.all, SlotHolder::Claim)
         {
             shares.claiming += 1;
             slots.push(slot);
@@ -273,7 +312,7 @@ impl Node {
         if !shares.admits(tenant, need) {
             return None;
         }
-        let slot = self.permit(&self.slots.all, Some(tenant), false)?;
+        let slot = self.permit(&self.slots.all, SlotHolder::Tenant(tenant.clone()))?;
         shares.give(tenant);
         Some(slot)
     }
@@ -298,20 +337,15 @@ impl Node {
 
     /// A spare slot for one more run that is interrupted or due, if one is free.
     pub(super) fn take_spare_slot(self: &Arc<Self>) -> Option<Slot> {
-        self.permit(&self.slots.spare, None, true)
+        self.permit(&self.slots.spare, SlotHolder::Spare)
     }
 
-    fn permit(
-        self: &Arc<Self>,
-        slots: &Arc<Semaphore>,
-        tenant: Option<&Tenant>,
-        is_spare: bool,
-    ) -> Option<Slot> {
+    fn permit(self: &Arc<Self>, slots: &Arc<Semaphore>, holder: SlotHolder) -> Option<Slot> {
         if self.stopping.is_cancelled() {
             return None;
         }
         let permit = slots.clone().try_acquire_owned().ok()?;
-        Some(Slot { permit: Some(permit), node: Arc::downgrade(self), tenant: tenant.cloned(), is_spare })
+        Some(Slot { permit: Some(permit), node: Arc::downgrade(self), holder })
     }
 
     /// Waits for a slot for a run of this tenant that continues. None if this engine will never have one.
@@ -325,8 +359,8 @@ impl Node {
                 continue;
             }
             let permit = self.slots.all.clone().acquire_owned().await.ok()?;
-            let mut slot =
-                Slot { permit: Some(permit), node: Arc::downgrade(self), tenant: None, is_spare: false };
+            let holder = SlotHolder::Claim;
+            let mut slot = Slot { permit: Some(permit), node: Arc::downgrade(self), holder };
             let mut shares = lock(&self.slots.shares);
             let has_room = shares.has_room(tenant);
             // If another run of the tenant was faster, dropping the slot subtracts this again.

@@ -3,13 +3,10 @@
 use std::sync::Arc;
 
 use machine::delivery::Delivery;
-use machine::event::{Event, RunRequest};
+use machine::event::Event;
 use machine::inbox::{self, Item, Ticket};
 use machine::projection_rows::{InboxPosition, ProjectionRows};
-use machine::{
-    Control, Decided, ImpossibleEvent, Input, InputOutcome, Rejection, Revision, Run, Timestamp, checkpoint,
-    fold, queue,
-};
+use machine::{Control, Decided, InputOutcome, Run, checkpoint};
 
 use crate::store::{Append, CommittedEvent, NewChildRun};
 
@@ -24,7 +21,7 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
-    pub(crate) fn after(before: Arc<Control>) -> Self {
+    pub(super) fn after(before: Arc<Control>) -> Self {
         Self {
             before: Some(before),
             events: Vec::new(),
@@ -34,22 +31,15 @@ impl Batch {
         }
     }
 
-    /// A batch that creates a run.
-    pub(crate) fn for_new_run(
-        order: RunRequest,
-        revision: Arc<Revision>,
-        now: Timestamp,
-    ) -> Result<(Self, Run), ImpossibleEvent> {
-        let first = queue(order, now);
-        let control = fold([&first])?;
-        let batch = Self {
+    /// A batch that creates a run with this event.
+    pub(super) fn for_new_run(first: Event) -> Self {
+        Self {
             before: None,
             events: vec![first],
             consumed: Vec::new(),
             accepted: Vec::new(),
             rows: ProjectionRows::default(),
-        };
-        Ok((batch, Run::new(revision, control)))
+        }
     }
 
     pub(crate) const fn before(&self) -> Option<&Arc<Control>> {
@@ -60,43 +50,21 @@ impl Batch {
         self.events.is_empty() && self.consumed.is_empty() && self.accepted.is_empty()
     }
 
-    /// Decides, and applies the events to the worker's copy. A rejection changes nothing.
-    pub(crate) fn apply(
+    /// Adds what was decided, and moves the run to the state after it.
+    pub(super) fn take(
         &mut self,
-        run: &mut Run,
-        input: &Input,
-        ticket: Option<Ticket>,
-        now: Timestamp,
-    ) -> Result<InputOutcome, Rejection> {
-        let decided = run.decide(input, now)?;
-        self.take(run, decided, ticket)
-    }
-
-    /// The same if an accepted interrupt follows it.
-    pub(crate) fn apply_before_interrupt(
-        &mut self,
-        run: &mut Run,
-        input: &Input,
-        ticket: Option<Ticket>,
-        now: Timestamp,
-    ) -> Result<InputOutcome, Rejection> {
-        let decided = run.decide_before_interrupt(input, now)?;
-        self.take(run, decided, ticket)
-    }
-
-    fn take(
-        &mut self,
-        run: &mut Run,
+        run: &mut Run<Arc<Control>>,
         decided: Decided,
         ticket: Option<Ticket>,
-    ) -> Result<InputOutcome, Rejection> {
-        for event in &decided.events {
-            run.apply(event)?;
+    ) -> InputOutcome {
+        let Decided { events, control, outcome } = decided;
+        if !events.is_empty() {
+            run.control = Arc::new(control);
+            let heard = InboxPosition { count: self.consumed.len(), ticket };
+            self.rows.add_events(self.before.as_deref(), &events, heard);
+            self.events.extend(events);
         }
-        let heard = InboxPosition { count: self.consumed.len(), ticket };
-        self.rows.add_events(self.before.as_deref(), &decided.events, heard);
-        self.events.extend(decided.events);
-        Ok(decided.outcome)
+        outcome
     }
 
     /// Whether the batch closes a suspension without having processed the accepted answer for it in the inbox.

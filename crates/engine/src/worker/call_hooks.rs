@@ -12,15 +12,10 @@ use machine::{Control, Effect, Input, Timestamp};
 use serde_json::Value;
 
 use super::pass::NotStored;
-use super::{AfterToolAnswer, Batch, Stop, Worker};
+use super::{Batch, Stop, Worker};
 use crate::plugin::{CallResult, GateRevisit, Subject};
 
 impl Worker {
-    /// Whether plugins are being asked about a call. They are asked about the next one after that answer is stored.
-    pub(super) fn is_asking_about_call(&self) -> bool {
-        self.tasks.iter().any(|task| !task.finished && asks_about_call(&task.effect))
-    }
-
     pub(super) async fn gate_subject(&mut self, id: &CallId) -> Result<Subject, Stop> {
         let call = self.known_call(id)?;
         let arguments = self.shown_arguments(&call).await?;
@@ -48,8 +43,8 @@ impl Worker {
     }
 
     fn known_call(&self, id: &CallId) -> Result<Call, Stop> {
-        let call = self.run.control.call(id).cloned();
-        call.ok_or_else(|| Stop::Broken(format!("call {id} is judged and nobody knows it")))
+        let call = self.run.control().call(id).cloned();
+        call.ok_or_else(|| Stop::Broken(format!("call {id} is to be judged, but the run does not know it")))
     }
 
     async fn shown_arguments(&mut self, call: &Call) -> Result<Arc<Value>, Stop> {
@@ -65,7 +60,7 @@ impl Worker {
             return Ok(());
         }
         loop {
-            let calls: Vec<CallId> = in_order(&self.run.control, self.run.wanted())
+            let calls: Vec<CallId> = in_order(self.run.control(), self.run.wanted())
                 .into_iter()
                 .filter_map(|effect| if let Effect::Gate(call) = effect { Some(call) } else { None })
                 .collect();
@@ -91,24 +86,10 @@ impl Worker {
         batch: &mut Batch,
         now: Timestamp,
     ) -> Result<bool, NotStored> {
-        if self.after_tools.is_empty() {
+        let heard = self.plugins.take_after_tools(!batch.events.is_empty(), || self.run.wanted());
+        if heard.is_empty() {
             return Ok(false);
         }
-        let wanted = self.run.wanted();
-        let is_wanted = |heard: &AfterToolAnswer| {
-            wanted.contains(&Effect::RunAfterToolHooks { call: heard.call.clone(), status: heard.status })
-        };
-        let is_new = !batch.events.is_empty() || self.after_tools.iter().any(|heard| heard.fresh);
-        let heard: Vec<_> = self
-            .after_tools
-            .iter()
-            .filter(|heard| is_wanted(heard))
-            .map(|heard| (heard.call.clone(), heard.hooks.clone()))
-            .collect();
-        if !is_new || heard.is_empty() {
-            return Ok(false);
-        }
-        self.after_tools.iter_mut().for_each(|heard| heard.fresh = false);
         let before = batch.events.len();
         self.apply(batch, &Input::AfterTools { heard }, None, now)?;
         Ok(batch.events.len() > before)

@@ -24,7 +24,7 @@ pub(super) fn has_all_agents(batch: &Batch, agents: &Agents) -> bool {
 }
 
 /// The runs that this commit creates.
-pub(crate) fn child_runs(
+pub(super) fn child_runs(
     batch: &Batch,
     agents: &Agents,
     arguments: &BTreeMap<u64, Arguments>,

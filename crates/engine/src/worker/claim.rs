@@ -7,7 +7,7 @@ use machine::Timestamp;
 use super::halted::{halt, pause};
 use super::{RunSource, Worker, WorkerContext};
 use crate::agent::Pinned;
-use crate::node::{Reply, Slot, WorkerMessage};
+use crate::node::{Reply, WorkerMessage};
 use crate::store::{Claim, Claimed, Lease, Loaded, StoreError, StoreFailure};
 
 /// A run that was claimed and could be loaded.
@@ -20,7 +20,6 @@ pub(super) struct LoadedClaim {
 /// None if another worker has the run, or it has ended.
 pub(super) async fn claim_run(
     ctx: &mut WorkerContext,
-    slot: &mut Slot,
     source: RunSource,
 ) -> Result<Option<Worker>, StoreError> {
     let node = &ctx.node;
@@ -31,21 +30,21 @@ pub(super) async fn claim_run(
             let claim = Claim::Run { tenant: ctx.tenant.clone(), run: ctx.run.clone() };
             match node.store.claim(claim).await?.pop() {
                 Some(claimed) => claimed,
-                None => return Ok(claimed_meanwhile(ctx, slot).await),
+                None => return Ok(claimed_meanwhile(ctx).await),
             }
         }
     };
-    Ok(load_worker(ctx, slot, claimed).await)
+    Ok(load_worker(ctx, claimed).await)
 }
 
-async fn load_worker(ctx: &mut WorkerContext, slot: &mut Slot, claimed: Claimed) -> Option<Worker> {
-    let claim = load_or_halt(ctx, slot, claimed).await?;
-    let pinned = pinned_or_halt(ctx, slot, &claim).await?;
-    Some(Worker::new(&ctx.node, claim, pinned))
+async fn load_worker(ctx: &mut WorkerContext, claimed: Claimed) -> Option<Worker> {
+    let claim = load_or_halt(ctx, claimed).await?;
+    let pinned = pinned_or_halt(ctx, &claim).await?;
+    Some(Worker::for_claimed(&ctx.node, claim, pinned))
 }
 
 /// A run that cannot be decoded is halted until it can be, or until an interrupt ends it, which returns None.
-async fn load_or_halt(ctx: &mut WorkerContext, slot: &mut Slot, claimed: Claimed) -> Option<LoadedClaim> {
+async fn load_or_halt(ctx: &mut WorkerContext, claimed: Claimed) -> Option<LoadedClaim> {
     let Claimed { lease, loaded, doubt_at } = claimed;
     let mut loaded = loaded.map_err(StoreError::Failed);
     loop {
@@ -64,7 +63,7 @@ async fn load_or_halt(ctx: &mut WorkerContext, slot: &mut Slot, claimed: Claimed
                 | StoreError::Impossible(_)),
             ) => {
                 tracing::error!(run = %lease.run, why = %refused, "run is unreadable and has been halted; run `holdpoint doctor`");
-                if !halt(ctx, slot, &lease).await {
+                if !halt(ctx, &lease).await {
                     return None;
                 }
             }
@@ -75,11 +74,7 @@ async fn load_or_halt(ctx: &mut WorkerContext, slot: &mut Slot, claimed: Claimed
 
 /// No other worker can get the run, so wait until the store answers. None if the lease was lost, if an interrupt ended
 /// the run, or if the engine stops before the damaged data can be read.
-async fn pinned_or_halt(
-    ctx: &mut WorkerContext,
-    slot: &mut Slot,
-    claim: &LoadedClaim,
-) -> Option<Arc<Pinned>> {
+async fn pinned_or_halt(ctx: &mut WorkerContext, claim: &LoadedClaim) -> Option<Arc<Pinned>> {
     let mut was_halted = false;
     loop {
         match ctx.node.pinned(&claim.lease.tenant, &claim.loaded.control).await {
@@ -97,7 +92,7 @@ async fn pinned_or_halt(
             }
             Err(refused) => {
                 tracing::error!(run = %claim.lease.run, trouble = %refused, "the agent of the run cannot be read; the run waits");
-                if !halt(ctx, slot, &claim.lease).await {
+                if !halt(ctx, &claim.lease).await {
                     return None;
                 }
                 was_halted = true;
@@ -107,7 +102,7 @@ async fn pinned_or_halt(
 }
 
 /// The dispatcher may have claimed the run for this very worker.
-async fn claimed_meanwhile(ctx: &mut WorkerContext, slot: &mut Slot) -> Option<Worker> {
+async fn claimed_meanwhile(ctx: &mut WorkerContext) -> Option<Worker> {
     let mut claimed = None;
     while let Ok(message) = ctx.mailbox.try_recv() {
         match message {
@@ -115,5 +110,5 @@ async fn claimed_meanwhile(ctx: &mut WorkerContext, slot: &mut Slot) -> Option<W
             WorkerMessage::Submit(submission) => drop(submission.reply.send(Reply::UseInbox)),
         }
     }
-    load_worker(ctx, slot, *claimed?).await
+    load_worker(ctx, *claimed?).await
 }

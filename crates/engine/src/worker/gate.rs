@@ -1,7 +1,6 @@
 //! What the gate has to look up: whether the tool still exists, whether the arguments are valid, which grants apply.
 
 use machine::call::Call;
-use machine::event::{Event, Fact};
 use machine::id::{CallId, Principal};
 use machine::input::GateInput;
 use machine::phase::{HookAnswers, Phase};
@@ -9,6 +8,7 @@ use machine::policy::ApprovalScopes;
 use machine::rules::{GateVerdict, evaluate};
 use machine::tool::{Arguments, Performer, Tool, ToolLookup};
 
+use super::known_calls::arguments_in;
 use super::{Stop, Worker};
 use crate::arguments;
 use crate::node::Agents;
@@ -16,8 +16,8 @@ use crate::node::Agents;
 impl Worker {
     /// Everything the gate needs to know about a call.
     pub(super) async fn gated(&mut self, id: &CallId, hooks: HookAnswers) -> Result<GateInput, Stop> {
-        let Some(call) = self.run.control.call(id).cloned() else {
-            return Err(Stop::Broken(format!("call {id} is at the gate and nobody knows it")));
+        let Some(call) = self.run.control().call(id).cloned() else {
+            return Err(Stop::Broken(format!("call {id} is at the gate, but the run does not know it")));
         };
         let stored = self.arguments_of(&call).await?;
         let hidden = self.is_hidden(&call).await?;
@@ -35,12 +35,12 @@ impl Worker {
             Arguments::Valid { value, .. } => self.pinned.rule_hits(&call.tool, value),
             Arguments::Invalid { .. } => Vec::new(),
         };
-        let loosened_by = self.run.control.loosened_by.as_ref();
+        let loosened_by = self.run.control().loosened_by.as_ref();
         let loosening_ended = loosened_by.is_some_and(|by| !self.may_approve(by));
         let grants = Vec::new();
         let mut gated = GateInput { call: id.clone(), tool, arguments, hits, grants, loosening_ended, hooks };
         if let ToolLookup::Known(tool) = &gated.tool {
-            self.gated.insert(id.clone(), tool.definition);
+            self.calls.gated.insert(id.clone(), tool.definition);
             if self.may_need_approval(&call, tool, &gated) {
                 let mut grants = self.node.store.grants_for(&self.lease, &call.tool).await?;
                 grants.retain(|grant| self.may_approve(&grant.by));
@@ -58,7 +58,7 @@ impl Worker {
     /// Grants are looked up only if they could matter.
     fn may_need_approval(&self, call: &Call, tool: &Tool, gated: &GateInput) -> bool {
         let agent = self.pinned.revision.policy.approval;
-        let scopes = ApprovalScopes { agent, run: self.run.control.policy.approval.max(agent) };
+        let scopes = ApprovalScopes { agent, run: self.run.control().policy.approval.max(agent) };
         let rules = &self.pinned.revision.rules;
         match evaluate(rules, scopes, &call.tool, tool, &gated.arguments, &gated.hits) {
             GateVerdict::Ask { .. } => true,
@@ -94,7 +94,7 @@ impl Worker {
         if !phases.has(Phase::StepStart) && !phases.has(Phase::BeforeInference) {
             return Ok(false);
         }
-        if call.step != self.run.control.step {
+        if call.step != self.run.control().step {
             return Ok(false);
         }
         Ok(self.history().await?.hidden().contains(&call.tool))
@@ -102,24 +102,14 @@ impl Worker {
 
     /// The arguments that will run, from memory or from the event that contains them.
     pub(super) async fn arguments_of(&mut self, call: &Call) -> Result<Arguments, Stop> {
-        if let Some(known) = self.arguments.get(&call.arguments_seq) {
+        if let Some(known) = self.calls.arguments.get(&call.arguments_seq) {
             return Ok(known.clone());
         }
         let event = self.event(call.arguments_seq).await?;
         let Some(arguments) = arguments_in(&event) else {
             return Err(Stop::Broken(format!("event {} has no arguments of {}", event.seq, call.id)));
         };
-        self.arguments.insert(event.seq, arguments.clone());
+        self.calls.arguments.insert(event.seq, arguments.clone());
         Ok(arguments)
     }
-}
-
-pub(super) fn arguments_in(event: &Event) -> Option<Arguments> {
-    if let Fact::ToolRequested { arguments, .. } = &event.fact {
-        return Some(arguments.clone());
-    }
-    if let Fact::ToolApproved { arguments, .. } | Fact::ToolResumed { arguments, .. } = &event.fact {
-        return arguments.clone();
-    }
-    None
 }

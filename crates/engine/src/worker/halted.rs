@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Stop, Worker, WorkerContext};
-use crate::node::{Need, Node, Reply, Slot, WorkerMessage};
+use crate::node::{Need, Node, Reply, WorkerMessage};
 use crate::store::{Appended, Lease, StoreError, StoreFailure};
 
 /// Pause before unreadable data is read again. An operator has to repair it first; submitters do not wait for this.
@@ -27,8 +27,8 @@ pub(super) async fn pause(ctx: &mut WorkerContext) {
 
 /// The same if the stored data of this one run cannot be read. Its slot is released meanwhile, and the run may end up
 /// without one. False if the engine stops, which does not wait for the repair.
-pub(super) async fn wait_for_repair(ctx: &mut WorkerContext, slot: &mut Slot) -> bool {
-    slot.release_for_spare();
+pub(super) async fn wait_for_repair(ctx: &mut WorkerContext) -> bool {
+    ctx.slot.release_for_spare();
     let node = ctx.node.clone();
     let inbox_signal = ctx.inbox_signal.clone();
     let over = tokio::time::sleep(UNREADABLE_RETRY_PAUSE);
@@ -44,17 +44,17 @@ pub(super) async fn wait_for_repair(ctx: &mut WorkerContext, slot: &mut Slot) ->
     }
     ctx.inbox_signal.take();
     if let Some(free) = node.try_take_slot(&ctx.tenant, Need::Continue) {
-        *slot = free;
+        ctx.slot = free;
     }
     true
 }
 
 /// For a run that cannot be loaded: ends it if an interrupt was accepted, otherwise waits until something may have
 /// changed. False if there is nothing to retry.
-pub(super) async fn halt(ctx: &mut WorkerContext, slot: &mut Slot, lease: &Lease) -> bool {
+pub(super) async fn halt(ctx: &mut WorkerContext, lease: &Lease) -> bool {
     match end_if_interrupted(&ctx.node, lease).await {
         Ok(true) | Err(StoreError::Fenced | StoreError::NotFound) => false,
-        Ok(false) => wait_for_repair(ctx, slot).await,
+        Ok(false) => wait_for_repair(ctx).await,
         Err(
             refused @ (StoreError::Failed(_)
             | StoreError::Behind
@@ -63,7 +63,7 @@ pub(super) async fn halt(ctx: &mut WorkerContext, slot: &mut Slot, lease: &Lease
             | StoreError::Impossible(_)),
         ) => {
             tracing::error!(run = %lease.run, %refused, "an unreadable run cannot be ended");
-            wait_for_repair(ctx, slot).await
+            wait_for_repair(ctx).await
         }
     }
 }
@@ -96,7 +96,6 @@ impl Worker {
     pub(super) async fn wait_for_store(
         &mut self,
         ctx: &mut WorkerContext,
-        slot: &mut Slot,
         trouble: &StoreFailure,
     ) -> Result<(), Stop> {
         let mut trouble = trouble.clone();
@@ -105,13 +104,12 @@ impl Worker {
             for submission in mem::take(&mut self.submissions) {
                 let _ = submission.reply.send(Reply::UseInbox);
             }
-            while let Ok(finished) = self.results.try_recv() {
+            while let Some(finished) = self.tasks.ready_result() {
                 self.receive_result(finished);
             }
-            let executes = self.tasks.iter().any(|task| !task.finished);
-            if executes || !matches!(trouble, StoreFailure::Corrupt(_)) {
+            if self.tasks.has_unfinished() || !matches!(trouble, StoreFailure::Corrupt(_)) {
                 pause(ctx).await;
-            } else if !wait_for_repair(ctx, slot).await {
+            } else if !wait_for_repair(ctx).await {
                 return Err(Stop::Gone);
             }
             let reloaded = match self.reload().await {
@@ -131,8 +129,7 @@ impl Worker {
                 }
                 Err(Stop::Gone | Stop::Broken(_)) => continue,
             }
-            self.history = None;
-            self.state = None;
+            self.forget_derived();
             return reloaded;
         }
     }
@@ -165,19 +162,18 @@ impl Worker {
     /// For a bug in Holdpoint: the stored state and its consequences disagree. Tasks are dropped as in a crash, nothing
     /// new starts, and this process does not release the run. Submitted items are still processed, so that an interrupt
     /// can end it.
-    pub(super) async fn run_halted(mut self, ctx: &mut WorkerContext, slot: &mut Slot, why: &str) -> Stop {
+    pub(super) async fn run_halted(mut self, ctx: &mut WorkerContext, why: &str) -> Stop {
         tracing::error!(
             run = %self.lease.run,
             why,
-            "the run is stopped: what is stored and what follows disagree; it hears an interrupt and nothing else"
+            "run halted: stored state is inconsistent (this is a bug in Holdpoint); only an interrupt is accepted"
         );
-        slot.release_for_spare();
-        self.without_slot = true;
+        ctx.slot.release_for_spare();
         self.reset();
         loop {
             let processed = self.process_pending(ctx).await;
             if let Err(stop @ (Stop::StoreFailed(_) | Stop::Broken(_))) = &processed {
-                tracing::error!(run = %self.lease.run, ?stop, "the stopped run cannot hear what was brought");
+                tracing::error!(run = %self.lease.run, ?stop, "the halted run cannot process what was submitted");
                 self.reset();
                 for submission in mem::take(&mut self.submissions) {
                     let _ = submission.reply.send(Reply::UseInbox);
@@ -191,7 +187,7 @@ impl Worker {
                 }
             }
             match processed {
-                Ok(()) if self.run.control.ended().is_some() => return Stop::Gone,
+                Ok(()) if self.run.control().ended().is_some() => return Stop::Gone,
                 Err(Stop::Gone) => return Stop::Gone,
                 // The signal was taken, but the inbox was not processed.
                 Err(Stop::StoreFailed(_)) => {
@@ -220,7 +216,7 @@ impl Worker {
         if ctx.claimed.is_some() {
             return Err(Stop::Gone);
         }
-        if self.inbox.is_empty() && self.submissions.is_empty() {
+        if self.run.inbox.is_empty() && self.submissions.is_empty() {
             return Ok(());
         }
         self.pass(ctx).await
@@ -228,12 +224,11 @@ impl Worker {
 
     /// As if this worker had just claimed its run.
     fn reset(&mut self) {
-        self.stop_all();
+        self.tasks.stop_all();
         self.unstored.clear();
-        self.after_tools.clear();
+        self.plugins.reset();
         self.uncertain_commit = None;
-        self.history = None;
-        self.state = None;
-        self.drained = false;
+        self.run.history = None;
+        self.takeover.repeat();
     }
 }

@@ -53,11 +53,7 @@ impl Worker {
             return Err(Stop::Broken(format!("{effect:?} is no model call")));
         };
         let (step, attempt, not_before) = (*step, *attempt, *not_before);
-        if (self.silent_phases.0, self.silent_phases.1) != (step, attempt) {
-            self.silent_phases = (step, attempt, Vec::new());
-        }
-        let ask_first: Vec<Phase> =
-            ask_first.iter().copied().filter(|phase| !self.silent_phases.2.contains(phase)).collect();
+        let ask_first = self.plugins.phases_to_ask(step, attempt, ask_first);
         let adjustments = self.adjustments(adjusted_by).await?;
         let hooks = self.hooks().await?;
         let agents = self.node.agents();
@@ -100,9 +96,11 @@ impl Worker {
         let at_hand =
             task.ask_first.is_empty() && task.model.as_ref().is_some_and(|model| model.answers_at_once());
         if at_hand {
-            self.poll_then_spawn(effect, task.work()).await;
+            if let Some(finished) = self.tasks.poll_then_spawn(effect, task.work()).await {
+                self.receive_result(finished);
+            }
         } else {
-            self.spawn(effect, move |_| task.work());
+            self.tasks.spawn(effect, move |_| task.work());
         }
         Ok(())
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use machine::delivery::{Delivery, deliveries};
 use machine::event::{Event, Fact, Message};
-use machine::inbox::{self, Item, SubmitContext, Ticket, Verdict};
+use machine::inbox::{self, Item, Ticket, Verdict};
 use machine::policy::DecisionTiming;
 use machine::status::RunStatus;
 use machine::step_projection::{StepProjection, project_run};
@@ -14,10 +14,9 @@ use machine::termination::Termination;
 use machine::{Effect, Input, InputOutcome, Rejection, Timestamp};
 use tokio::sync::oneshot;
 
-use super::children::has_all_agents;
-use super::gate::arguments_in;
-use super::hooks::put;
-use super::{Batch, Stop, TaskResult, Worker, WorkerContext, child_runs, committed};
+use super::children::{child_runs, has_all_agents};
+use super::takeover::Takeover;
+use super::{Batch, Stop, TaskResult, Worker, WorkerContext};
 use crate::history::{History, HistoryLimits, log_contains};
 use crate::node::{DirectSubmission, Need, Reply};
 use crate::store::{Append, Appended, StoreError};
@@ -42,8 +41,8 @@ impl Worker {
         let mut fruitless = 0;
         while fruitless <= FRUITLESS_PASSES_MAX {
             let results = mem::take(&mut self.unstored);
-            let (took_over, version) = (!self.drained, self.version);
-            match self.pass_once(&results).await {
+            let (takeover, version) = (self.takeover, self.run.version);
+            match self.pass_once(ctx, &results).await {
                 Ok(()) => {
                     self.inbox_first = false;
                     return self.release_plugin_lock().await;
@@ -52,37 +51,37 @@ impl Worker {
                 // another worker has the run, reloading reports it; otherwise a commit whose answer was lost was stored
                 // late.
                 Err(NotStored::Behind | NotStored::Fenced | NotStored::Reconfigured) => {
-                    self.requeue(results, took_over);
+                    self.requeue(results, takeover);
                     self.reload().await?;
                 }
                 Err(NotStored::Overtakes) => {
-                    self.requeue(results, took_over);
+                    self.requeue(results, takeover);
                     self.inbox_first = true;
                     self.restart_from_committed();
                 }
                 Err(NotStored::Impossible(why)) => {
-                    self.requeue(results, took_over);
+                    self.requeue(results, takeover);
                     if !self.ids_were_taken_since().await? {
                         return Err(Stop::Broken(why));
                     }
                     self.reload().await?;
                 }
                 Err(NotStored::Stop(stop)) => {
-                    self.requeue(results, took_over);
+                    self.requeue(results, takeover);
                     return Err(stop);
                 }
             }
             // Passes repeat as long as new items are accepted. A suspension is answered only once, so this terminates.
-            fruitless = if self.version == version { fruitless + 1 } else { 0 };
+            fruitless = if self.run.version == version { fruitless + 1 } else { 0 };
         }
         Err(Stop::Broken("the run stays behind however often it drains its inbox".into()))
     }
 
-    async fn pass_once(&mut self, results: &[TaskResult]) -> Result<(), NotStored> {
+    async fn pass_once(&mut self, ctx: &WorkerContext, results: &[TaskResult]) -> Result<(), NotStored> {
         let now = self.node.clock.now();
         let submissions = mem::take(&mut self.submissions);
-        let (batch, answers) = self.process_all(results, submissions, now).await?;
-        if batch.overtakes(&self.inbox) {
+        let (batch, answers) = self.process_all(ctx, results, submissions, now).await?;
+        if batch.overtakes(&self.run.inbox) {
             redirect_to_inbox(answers);
             return Err(NotStored::Overtakes);
         }
@@ -94,35 +93,32 @@ impl Worker {
     }
 
     /// Puts the results back, to be applied again after the run was reloaded.
-    fn requeue(&mut self, results: Vec<TaskResult>, took_over: bool) {
+    fn requeue(&mut self, results: Vec<TaskResult>, takeover: Takeover) {
         self.unstored.splice(0..0, results);
-        self.drained &= !took_over;
+        self.takeover = takeover;
     }
 
     async fn process_all(
         &mut self,
+        ctx: &WorkerContext,
         results: &[TaskResult],
         submissions: Vec<DirectSubmission>,
         now: Timestamp,
     ) -> Result<(Batch, PendingReplies), NotStored> {
-        let mut batch = Batch::after(self.committed.clone());
-        if self.inbox.iter().any(|(_, item)| item.interrupts()) {
+        let mut batch = self.run.begin_batch();
+        if self.run.inbox.iter().any(|(_, item)| item.interrupts()) {
             self.process_interrupt(&mut batch, results, now)?;
-        } else if self.drained {
-            if self.inbox_first {
+        } else {
+            if let Some(doubt_at) = self.takeover.due() {
+                self.record_takeover(&mut batch, doubt_at, now)?;
+                self.process_inbox(&mut batch, now)?;
+                if self.run.control().ended().is_none() {
+                    self.apply(&mut batch, &Input::InboxDrained, None, now)?;
+                }
+                self.takeover.complete();
+            } else if self.inbox_first {
                 self.process_inbox(&mut batch, now)?;
             }
-            for result in results {
-                self.process_result(&mut batch, result, now).await?;
-            }
-        } else {
-            let doubt_at = self.doubt_at;
-            self.apply(&mut batch, &Input::LeaseAcquired { epoch: self.lease.epoch, doubt_at }, None, now)?;
-            self.process_inbox(&mut batch, now)?;
-            if self.run.control.ended().is_none() {
-                self.apply(&mut batch, &Input::InboxDrained, None, now)?;
-            }
-            self.drained = true;
             for result in results {
                 self.process_result(&mut batch, result, now).await?;
             }
@@ -130,7 +126,7 @@ impl Worker {
         let answers = self.process_submissions(&mut batch, submissions, now)?;
         self.process_inbox(&mut batch, now)?;
         self.process_deadline(&mut batch, now)?;
-        if self.without_slot {
+        if ctx.slot.is_spare() {
             return Ok((batch, answers));
         }
         self.process_start(&mut batch, now)?;
@@ -149,21 +145,30 @@ impl Worker {
         results: &[TaskResult],
         now: Timestamp,
     ) -> Result<(), NotStored> {
-        if !self.drained {
-            let doubt_at = self.doubt_at;
-            self.apply(batch, &Input::LeaseAcquired { epoch: self.lease.epoch, doubt_at }, None, now)?;
-            self.drained = true;
+        if let Some(doubt_at) = self.takeover.due() {
+            self.record_takeover(batch, doubt_at, now)?;
+            self.takeover.complete();
         }
         for result in results {
             if let TaskResult::Input(input) = result
                 && matches!(**input, Input::ToolReturned { .. })
             {
                 let first = batch.events.len();
-                let outcome = batch.apply_before_interrupt(&mut self.run, input, None, now);
+                let outcome = self.run.apply_before_interrupt(batch, input, None, now);
                 self.check_outcome(batch, first, outcome)?;
             }
         }
         self.process_inbox(batch, now)
+    }
+
+    fn record_takeover(
+        &mut self,
+        batch: &mut Batch,
+        doubt_at: Timestamp,
+        now: Timestamp,
+    ) -> Result<(), NotStored> {
+        self.apply(batch, &Input::LeaseAcquired { epoch: self.lease.epoch, doubt_at }, None, now)?;
+        Ok(())
     }
 
     /// None if the input was rejected because it came too late. A rejection that is our own bug stops the run.
@@ -175,7 +180,7 @@ impl Worker {
         now: Timestamp,
     ) -> Result<Option<InputOutcome>, NotStored> {
         let first = batch.events.len();
-        let outcome = batch.apply(&mut self.run, input, ticket, now);
+        let outcome = self.run.apply(batch, input, ticket, now);
         self.check_outcome(batch, first, outcome)
     }
 
@@ -188,11 +193,7 @@ impl Worker {
     ) -> Result<Option<InputOutcome>, NotStored> {
         match outcome {
             Ok(answer) => {
-                for event in batch.events.get(first..).unwrap_or_default() {
-                    if let Some(arguments) = arguments_in(event) {
-                        self.arguments.insert(event.seq, arguments);
-                    }
-                }
+                self.calls.remember(batch.events.get(first..).unwrap_or_default());
                 Ok(Some(answer))
             }
             Err(rejection) if rejection.is_internal_error() => Err(broken(&rejection)),
@@ -204,23 +205,28 @@ impl Worker {
     }
 
     fn process_inbox(&mut self, batch: &mut Batch, now: Timestamp) -> Result<(), NotStored> {
-        let unheard: Vec<(Ticket, Item)> =
-            self.inbox.iter().filter(|(ticket, _)| !batch.consumed.contains(ticket)).cloned().collect();
+        let rows = self.run.inbox.iter().enumerate();
+        let unheard: Vec<usize> =
+            rows.filter(|(_, (ticket, _))| !batch.consumed.contains(ticket)).map(|(row, _)| row).collect();
         if unheard.is_empty() {
             return Ok(());
         }
-        let items: Vec<Item> = unheard.iter().map(|(_, item)| item.clone()).collect();
-        let interrupted = items.iter().any(Item::interrupts);
-        for index in inbox::drain(&self.run.control, &items, self.inbox_first) {
-            let Some((ticket, item)) = unheard.get(index) else { continue };
-            batch.consumed.push(*ticket);
-            let item = self.with_current_definition(item.clone());
-            let Some(input) = inbox::to_input(&self.run.control, &item) else { continue };
+        let items = self.run.unprocessed(batch).map(|(_, item)| item);
+        let interrupted = items.clone().any(Item::interrupts);
+        for index in inbox::drain(self.run.control(), items, self.inbox_first) {
+            let row = unheard.get(index).and_then(|row| self.run.inbox.get(*row));
+            let Some((ticket, item)) = row else { continue };
+            let (ticket, interrupts) = (*ticket, item.interrupts());
+            batch.consumed.push(ticket);
+            let Some(mut input) = inbox::to_input(self.run.control(), item) else { continue };
+            if let Input::Decide(decision) = &mut input {
+                self.set_current_definition(decision);
+            }
             let first = batch.events.len();
-            let outcome = if interrupted && !item.interrupts() {
-                batch.apply_before_interrupt(&mut self.run, &input, Some(*ticket), now)
+            let outcome = if interrupted && !interrupts {
+                self.run.apply_before_interrupt(batch, &input, Some(ticket), now)
             } else {
-                batch.apply(&mut self.run, &input, Some(*ticket), now)
+                self.run.apply(batch, &input, Some(ticket), now)
             };
             self.check_outcome(batch, first, outcome)?;
         }
@@ -257,8 +263,10 @@ impl Worker {
         now: Timestamp,
     ) -> Result<PendingReplies, NotStored> {
         let mut answers = Vec::new();
-        for DirectSubmission { item, reply } in submissions {
-            let item = self.with_current_definition(item);
+        for DirectSubmission { mut item, reply } in submissions {
+            if let Item::Decision(decision) | Item::Early { decision, .. } = &mut item {
+                self.set_current_definition(decision);
+            }
             let Some(input) = self.input_if_processable(batch, &item) else {
                 // Reply only after the commit: the item must not overtake those submitted before it.
                 answers.push((reply, Reply::UseInbox));
@@ -280,11 +288,11 @@ impl Worker {
     }
 
     fn input_if_processable(&self, batch: &Batch, item: &Item) -> Option<Input> {
-        let control = &self.run.control;
+        let control = self.run.control();
         let later = control.policy.decisions == DecisionTiming::AtBoundary
             && project_run(control) == StepProjection::Executing;
         let decided = |call| {
-            let in_inbox = self.inbox.iter().any(|(_, row)| row.call() == Some(call));
+            let in_inbox = self.run.inbox.iter().any(|(_, row)| row.call() == Some(call));
             in_inbox || batch.accepted.iter().any(|other| other.call() == Some(call))
         };
         match item {
@@ -299,54 +307,46 @@ impl Worker {
             Item::Early { .. } | Item::ChildEnded(_) | Item::LateAnswer { .. } => return None,
         }
         // The store knows the ids that were used before, and refuses them when the commit is appended.
-        let unheard = self.inbox.iter().filter(|(ticket, _)| !batch.consumed.contains(ticket));
-        let inbox: Vec<Item> = unheard.map(|(_, item)| item.clone()).collect();
-        if !inbox::judge_item(item, &SubmitContext { control, inbox: &inbox, earlier: None }).is_taken() {
+        let unheard = self.run.unprocessed(batch).map(|(_, item)| item);
+        if !inbox::judge_among(item, control, unheard, None).is_taken() {
             return None;
         }
         inbox::to_input(control, item)
     }
 
     fn process_deadline(&mut self, batch: &mut Batch, now: Timestamp) -> Result<(), NotStored> {
-        let due = self.run.next_deadline().is_some_and(|deadline| deadline.at <= now);
-        if due && self.run.control.ended().is_none() {
+        if self.run.is_due(now) && self.run.control().ended().is_none() {
             self.apply(batch, &Input::DeadlineReached, None, now)?;
         }
         Ok(())
     }
 
     fn process_start(&mut self, batch: &mut Batch, now: Timestamp) -> Result<(), NotStored> {
-        if self.holds_thread && self.run.control.status == RunStatus::Queued {
-            let after = self.begins_after.clone();
+        if self.run.holds_thread && self.run.control().status == RunStatus::Queued {
+            let after = self.run.begins_after.clone();
             self.apply(batch, &Input::Start { after }, None, now)?;
         }
         Ok(())
     }
 
     async fn commit(&mut self, batch: Batch, answers: PendingReplies) -> Result<(), NotStored> {
-        self.hold_back_unwanted();
-        let control = Arc::new(self.run.control.clone());
+        self.tasks.hold_back_unwanted(|| self.run.wanted());
         let deliver = self.deliveries(&batch).await?;
         let agents = self.node.agents();
         if !has_all_agents(&batch, &agents) {
             redirect_to_inbox(answers);
             return Err(NotStored::Reconfigured);
         }
-        let spawn =
-            child_runs(&batch, &agents, &self.arguments).map_err(|why| NotStored::Stop(Stop::Broken(why)))?;
-        let append = batch.into_append(self.version, control.clone(), spawn, deliver);
-        let (events, state) = (append.events.clone(), append.rows.state.clone());
-        let asks = append.rows.changes_suspensions();
-        let consumed = append.consumed.clone();
-        self.metrics.before_commit(&append, &self.inbox);
+        let spawn = child_runs(&batch, &agents, &self.calls.arguments)
+            .map_err(|why| NotStored::Stop(Stop::Broken(why)))?;
+        let (append, sent) = self.run.prepare(batch, spawn, deliver);
         match self.append(append).await {
             Ok(Appended { woken, version }) => {
-                self.committed = control;
-                self.version = version;
-                self.inbox.retain(|(ticket, _)| !consumed.contains(ticket));
                 send_replies(answers);
-                self.stored(&events, state);
-                if asks {
+                self.run.stored(&sent, version, &self.node, &self.feed);
+                self.plugins.store_state(sent.state);
+                self.calls.forget_settled(self.run.control());
+                if sent.changes_suspensions {
                     self.node.approvals.changed(&self.lease.tenant, &self.lease.run);
                 }
                 for run in woken {
@@ -358,7 +358,7 @@ impl Worker {
             }
             // Check later whether it is stored; do not guess.
             Err(NotStored::Stop(Stop::StoreFailed(trouble))) => {
-                self.uncertain_commit = Some(UncertainCommit { events, answers });
+                self.uncertain_commit = Some(UncertainCommit { events: sent.events, answers });
                 Err(NotStored::Stop(Stop::StoreFailed(trouble)))
             }
             Err(refused) => {
@@ -392,7 +392,7 @@ impl Worker {
 
     /// Deliveries of this commit to other runs. Most commits have none, which this detects without a fold.
     async fn deliveries(&mut self, batch: &Batch) -> Result<Vec<Delivery>, NotStored> {
-        let ended = self.run.control.ended().is_some() && self.run.control.parent.is_some();
+        let ended = self.run.control().ended().is_some() && self.run.control().parent.is_some();
         let cancels = batch.events.iter().any(|event| matches!(event.fact, Fact::ToolCancelled { .. }));
         let has_child = batch
             .before()
@@ -413,7 +413,7 @@ impl Worker {
         let last_text = match said_here {
             Some(text) => text,
             // The last text of a cancelled run is never read, and its log may be the one that cannot be read.
-            None if ended && !matches!(self.run.control.ended(), Some(Termination::Cancelled(_))) => {
+            None if ended && !matches!(self.run.control().ended(), Some(Termination::Cancelled(_))) => {
                 self.history().await?.last_text().to_owned()
             }
             None => String::new(),
@@ -424,36 +424,15 @@ impl Worker {
 
     /// The transcript is read when it is first needed, and kept while the run is in memory.
     pub(super) async fn history(&mut self) -> Result<&History, Stop> {
-        if self.history.is_none() {
+        if self.run.history.is_none() {
             let trim = self.pinned.trim;
             let all = trim.is_unlimited();
             let bytes_max = if all { self.node.settings.thread_bytes_max } else { usize::MAX };
             let (store, tenant) = (&*self.node.store, &self.lease.tenant);
             let limits = HistoryLimits { trim, bytes_max };
-            self.history = Some(History::load(store, tenant, &self.committed, limits).await?);
+            self.run.history = Some(History::load(store, tenant, &self.run.committed, limits).await?);
         }
-        Ok(self.history.get_or_insert_default())
-    }
-
-    /// Called after the commit; only now are its events published.
-    fn stored(&mut self, events: &[Arc<Event>], state: Vec<machine::projection_rows::StateRow>) {
-        if let Some(history) = &mut self.history {
-            events.iter().for_each(|event| history.push(event));
-        }
-        if let Some(known) = &self.state
-            && !state.is_empty()
-        {
-            let mut rows = known.to_vec();
-            state.into_iter().for_each(|row| put(&mut rows, row));
-            self.set_plugin_state(rows.into());
-        }
-        let control = &self.run.control;
-        self.arguments.retain(|seq, _| control.calls.iter().any(|call| call.arguments_seq == *seq));
-        self.gated.retain(|id, _| control.call(id).is_some_and(|call| !call.settled()));
-        self.metrics.after_commit(&self.node.counters, events, control, self.node.clock.now());
-        if !events.is_empty() {
-            self.feed.publish(committed(events));
-        }
+        Ok(self.run.history.get_or_insert_default())
     }
 }
 

@@ -12,7 +12,7 @@ impl Worker {
     /// Asks once, with the usual hook timeout. Nothing is stored after the terminal event, so their answers are
     /// dropped.
     pub(super) fn ask_run_end_hooks(&self) {
-        let Some(termination @ Termination::Cancelled(_)) = self.run.control.ended() else { return };
+        let Some(termination @ Termination::Cancelled(_)) = self.run.control().ended() else { return };
         if !self.phases().has(Phase::RunEnd) {
             return;
         }
@@ -25,13 +25,13 @@ impl Worker {
             match state.and_then(|rows| rows.into_iter().map(StateView::decoded).collect()) {
                 Ok(state) => plugin_lock.set_state(&state),
                 Err(refused) => {
-                    tracing::warn!(run = %hooks.run, %refused, "what plugins keep cannot be read; RunEnd goes without");
+                    tracing::warn!(run = %hooks.run, %refused, "the state of plugins cannot be read; RunEnd hooks run without it");
                 }
             }
             let (heard, _guard) = hooks.ask(subject).await;
             for answer in heard.answers {
                 if let HookOutcome::Failed(why) = answer.outcome {
-                    tracing::warn!(run = %hooks.run, plugin = %answer.plugin, why, "RunEnd failed behind the end");
+                    tracing::warn!(run = %hooks.run, plugin = %answer.plugin, why, "RunEnd hooks failed after the run had ended");
                 }
             }
         });

@@ -21,12 +21,6 @@ pub(super) struct RunMetrics {
 }
 
 impl RunMetrics {
-    /// For a run that was started by the commit that created it.
-    pub(super) fn for_created(control: &Control) -> Self {
-        let step = control.step_open.then_some((control.step, control.at));
-        Self { step, decided: BTreeMap::new() }
-    }
-
     /// Called before the commit: afterwards the consumed items are no longer known.
     pub(super) fn before_commit(&mut self, append: &Append, inbox: &[(Ticket, Item)]) {
         let consumed = inbox.iter().filter(|(ticket, _)| append.consumed.contains(ticket));

@@ -39,11 +39,3 @@ pub(crate) enum TaskResult {
         hooks: HookAnswers,
     },
 }
-
-/// Answers of AfterToolExecute hooks that are not recorded yet.
-pub(crate) struct AfterToolAnswer {
-    pub(crate) call: CallId,
-    pub(crate) status: CallStatus,
-    pub(crate) hooks: HookAnswers,
-    pub(crate) fresh: bool,
-}

@@ -1,101 +1,268 @@
 //! The tasks of a run: started when their effect is wanted, stopped when it no longer is.
 
+use std::collections::BTreeSet;
 use std::future::{Future, poll_fn};
-use std::sync::Arc;
+use std::mem;
 use std::task::Poll;
+use std::time::Duration;
 
 use machine::phase::Phase;
 use machine::{Control, Effect};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use super::call_hooks::{asks_about_call, in_order};
-use super::hooks::{Hooks, Subscriber};
-use super::plugin_lock::PluginLock;
 use super::{FinishedTask, Stop, TaskOutput, TaskResult, Worker};
+use crate::node::Node;
 use crate::plugin::Subject;
 
-/// A running task. Dropping it aborts it: when a worker is gone, so are the tasks it started.
-pub(crate) struct RunningTask {
-    pub(crate) number: u64,
-    pub(crate) effect: Effect,
-    /// The task has returned a result, which may not be stored yet.
-    pub(crate) finished: bool,
-    /// How many times in a row the same effect was started again.
-    round: u32,
-    cancelled: CancellationToken,
-    /// None if it finished on its first poll.
-    task: Option<AbortHandle>,
-    /// For an attempt that waits before it is sent: while this is true it keeps waiting.
-    pub(super) held_back: Option<watch::Sender<bool>>,
-}
-
+/// Capacity of the results channel: every task sends one result.
+const RESULTS_MAX: usize = 256;
 /// How often the same effect may finish without consequence before the run is stopped.
 const ROUNDS_MAX: u32 = 16;
 
-impl Drop for RunningTask {
+/// The tasks that a worker has started.
+pub(super) struct Tasks {
+    started: Vec<StartedTask>,
+    last_number: u64,
+    results_in: mpsc::Sender<FinishedTask>,
+    results: mpsc::Receiver<FinishedTask>,
+    /// Counts all tasks of this engine.
+    tracker: TaskTracker,
+    cancel_grace: Duration,
+}
+
+/// Dropping it aborts the task: when a worker is gone, so are the tasks it started.
+struct StartedTask {
+    number: u64,
+    effect: Effect,
+    state: TaskState,
+    /// How many times in a row the same effect was started again.
+    round: u32,
+    cancelled: CancellationToken,
+    /// For an attempt that waits before it is sent: while this is true it keeps waiting.
+    held_back: Option<watch::Sender<bool>>,
+}
+
+enum TaskState {
+    /// The worker polls it for the first time.
+    FirstPoll,
+    Spawned(AbortHandle),
+    /// It has returned a result, which may not be stored yet.
+    Finished,
+}
+
+impl Drop for StartedTask {
     fn drop(&mut self) {
         self.cancelled.cancel();
-        if let Some(task) = &self.task {
+        if let TaskState::Spawned(task) = &self.state {
             task.abort();
         }
     }
 }
 
-impl RunningTask {
+impl StartedTask {
     fn hold_back(&self, held: bool) {
         if let Some(held_back) = &self.held_back {
             held_back.send_replace(held);
         }
     }
-}
 
-impl Worker {
-    /// Before a commit: an attempt that waits for its time and is no longer wanted must not be sent while the commit
-    /// that cancels it is in flight. If the commit fails, [`Worker::reconcile`] lets the attempt continue.
-    pub(super) fn hold_back_unwanted(&self) {
-        let waits = |task: &&RunningTask| task.held_back.is_some() && !task.finished;
-        if !self.tasks.iter().any(|task| waits(&task)) {
-            return;
+    const fn is_finished(&self) -> bool {
+        match self.state {
+            TaskState::Finished => true,
+            TaskState::FirstPoll | TaskState::Spawned(_) => false,
         }
-        let wanted = self.run.wanted();
-        let unwanted = |task: &&RunningTask| !wanted.iter().any(|effect| effect.same_task(&task.effect));
-        self.tasks.iter().filter(waits).filter(unwanted).for_each(|task| task.hold_back(true));
     }
 
-    /// After a commit: stops tasks that are no longer wanted, and starts those that are wanted and not running.
-    pub(super) async fn reconcile(&mut self) -> Result<(), Stop> {
-        let wanted = self.run.wanted();
-        self.after_tools.retain(|heard| {
-            wanted.contains(&Effect::RunAfterToolHooks { call: heard.call.clone(), status: heard.status })
-        });
-        let mut again: Vec<(Effect, u32)> = Vec::new();
-        for task in std::mem::take(&mut self.tasks) {
+    const fn waits_to_be_sent(&self) -> bool {
+        self.held_back.is_some() && !self.is_finished()
+    }
+}
+
+impl Tasks {
+    pub(super) fn new(node: &Node) -> Self {
+        let (results_in, results) = mpsc::channel(RESULTS_MAX);
+        Self {
+            started: Vec::new(),
+            last_number: 0,
+            results_in,
+            results,
+            tracker: node.tasks.clone(),
+            cancel_grace: node.settings.cancel_grace,
+        }
+    }
+
+    pub(super) const fn is_empty(&self) -> bool {
+        self.started.is_empty()
+    }
+
+    pub(super) fn has_unfinished(&self) -> bool {
+        self.started.iter().any(|task| !task.is_finished())
+    }
+
+    /// Whether plugins are being asked about a call. They are asked about the next one after that answer is stored.
+    fn is_asking_about_call(&self) -> bool {
+        self.started.iter().any(|task| !task.is_finished() && asks_about_call(&task.effect))
+    }
+
+    fn serves(&self, effect: &Effect) -> bool {
+        self.started.iter().any(|task| task.effect.same_task(effect))
+    }
+
+    pub(super) async fn next_result(&mut self) -> Option<FinishedTask> {
+        self.results.recv().await
+    }
+
+    pub(super) fn ready_result(&mut self) -> Option<FinishedTask> {
+        self.results.try_recv().ok()
+    }
+
+    /// The effect of the task that has finished. None if the task was stopped meanwhile.
+    pub(super) fn finish(&mut self, number: u64) -> Option<&Effect> {
+        let task = self.started.iter_mut().find(|task| task.number == number)?;
+        task.state = TaskState::Finished;
+        Some(&task.effect)
+    }
+
+    /// Before a commit: an attempt that waits for its time and is no longer wanted must not be sent while the commit
+    /// that cancels it is in flight. If the commit fails, [`Tasks::keep_wanted`] lets the attempt continue.
+    pub(super) fn hold_back_unwanted(&self, wanted: impl FnOnce() -> BTreeSet<Effect>) {
+        if !self.started.iter().any(StartedTask::waits_to_be_sent) {
+            return;
+        }
+        let wanted = wanted();
+        for task in self.started.iter().filter(|task| task.waits_to_be_sent()) {
+            if !wanted.iter().any(|effect| effect.same_task(&task.effect)) {
+                task.hold_back(true);
+            }
+        }
+    }
+
+    /// Stops tasks that are no longer wanted. Returns the effects that are wanted although their task has finished, and
+    /// how many times in a row that has happened.
+    fn keep_wanted(&mut self, wanted: &BTreeSet<Effect>) -> Vec<(Effect, u32)> {
+        let mut again = Vec::new();
+        for mut task in mem::take(&mut self.started) {
             let still = wanted.iter().find(|effect| effect.same_task(&task.effect));
             match still {
-                Some(effect) if !task.finished => {
-                    let effect = effect.clone();
+                Some(effect) if !task.is_finished() => {
                     task.hold_back(false);
-                    self.tasks.push(task);
-                    if let Some(kept) = self.tasks.last_mut() {
-                        kept.effect = effect;
-                    }
+                    task.effect = effect.clone();
+                    self.started.push(task);
                 }
                 // Its answer is kept and applied again together with others.
-                Some(Effect::RunAfterToolHooks { .. }) => self.tasks.push(task),
+                Some(Effect::RunAfterToolHooks { .. }) => self.started.push(task),
                 // It is wanted again, or its result had no consequence.
                 Some(effect) if *effect == task.effect => again.push((effect.clone(), task.round + 1)),
                 Some(_) => {}
                 None => self.stop(task),
             }
         }
-        for effect in in_order(&self.run.control, wanted) {
-            if self.tasks.iter().any(|task| task.effect.same_task(&effect)) {
+        again
+    }
+
+    /// Runs it as its own task, so that work that blocks its thread does not block the worker.
+    pub(super) fn spawn<F: Future<Output: Into<TaskOutput>> + Send + 'static>(
+        &mut self,
+        effect: Effect,
+        work: impl FnOnce(CancellationToken) -> F,
+    ) {
+        self.spawn_held_back(effect, None, work);
+    }
+
+    /// The same for an attempt that waits before it is sent, for as long as `held_back` is true.
+    pub(super) fn spawn_held_back<F: Future<Output: Into<TaskOutput>> + Send + 'static>(
+        &mut self,
+        effect: Effect,
+        held_back: Option<watch::Sender<bool>>,
+        work: impl FnOnce(CancellationToken) -> F,
+    ) {
+        let cancelled = CancellationToken::new();
+        let work = work(cancelled.clone());
+        let number = self.register(effect, cancelled, held_back);
+        self.spawn_numbered(number, work);
+    }
+
+    /// The same for work that may finish at once: it is polled first, which avoids a task and a wake-up.
+    pub(super) async fn poll_then_spawn<F: Future<Output: Into<TaskOutput>> + Send + 'static>(
+        &mut self,
+        effect: Effect,
+        work: F,
+    ) -> Option<FinishedTask> {
+        let number = self.register(effect, CancellationToken::new(), None);
+        let mut work = Box::pin(work);
+        let first = poll_fn(|context| Poll::Ready(work.as_mut().poll(context))).await;
+        match first {
+            Poll::Ready(output) => Some(FinishedTask { task: number, output: output.into() }),
+            Poll::Pending => {
+                self.spawn_numbered(number, work);
+                None
+            }
+        }
+    }
+
+    fn register(
+        &mut self,
+        effect: Effect,
+        cancelled: CancellationToken,
+        held_back: Option<watch::Sender<bool>>,
+    ) -> u64 {
+        self.last_number += 1;
+        let number = self.last_number;
+        let state = TaskState::FirstPoll;
+        self.started.push(StartedTask { number, effect, state, round: 0, cancelled, held_back });
+        number
+    }
+
+    fn spawn_numbered<F: Future<Output: Into<TaskOutput>> + Send + 'static>(&mut self, number: u64, work: F) {
+        let results = self.results_in.clone();
+        let task = self.tracker.spawn(async move {
+            let output = work.await.into();
+            // The send fails if the worker is gone.
+            let _ = results.send(FinishedTask { task: number, output }).await;
+        });
+        if let Some(begun) = self.started.last_mut() {
+            begun.state = TaskState::Spawned(task.abort_handle());
+        }
+    }
+
+    pub(super) fn stop_all(&mut self) {
+        for task in mem::take(&mut self.started) {
+            self.stop(task);
+        }
+    }
+
+    /// A tool is cancelled and gets a grace period to clean up; everything else is just dropped.
+    fn stop(&self, task: StartedTask) {
+        if !matches!(task.effect, Effect::RunTool { .. }) || task.is_finished() {
+            return;
+        }
+        // An attempt that has not been sent yet must not be sent any more.
+        task.hold_back(true);
+        task.cancelled.cancel();
+        let grace = self.cancel_grace;
+        self.tracker.spawn(async move {
+            tokio::time::sleep(grace).await;
+            drop(task);
+        });
+    }
+}
+
+impl Worker {
+    /// After a commit: stops tasks that are no longer wanted, and starts those that are wanted and not running.
+    pub(super) async fn reconcile(&mut self) -> Result<(), Stop> {
+        let wanted = self.run.wanted();
+        self.plugins.drop_unwanted_after_tools(&wanted);
+        let again = self.tasks.keep_wanted(&wanted);
+        for effect in in_order(self.run.control(), wanted) {
+            if self.tasks.serves(&effect) {
                 continue;
             }
             // It gets its turn after the answer that is being asked for now is committed.
-            if asks_about_call(&effect) && self.is_asking_about_call() {
+            if asks_about_call(&effect) && self.tasks.is_asking_about_call() {
                 continue;
             }
             let round = again.iter().find(|(known, _)| *known == effect).map_or(0, |(_, round)| *round);
@@ -103,7 +270,7 @@ impl Worker {
                 return Err(Stop::Broken(format!("{effect:?} comes back and nothing follows from it")));
             }
             self.begin(effect).await?;
-            if let Some(begun) = self.tasks.last_mut() {
+            if let Some(begun) = self.tasks.started.last_mut() {
                 begun.round = round;
             }
         }
@@ -114,8 +281,8 @@ impl Worker {
         match &effect {
             Effect::RunPhase(phase) => {
                 let (phase, hooks) = (*phase, self.hooks().await?);
-                let subject = phase_subject(phase, &self.run.control);
-                self.spawn(effect, move |_| async move {
+                let subject = phase_subject(phase, self.run.control());
+                self.tasks.spawn(effect, move |_| async move {
                     let (hooks, guard) = hooks.ask(subject).await;
                     let said = machine::Input::PhaseAnswered { phase, hooks };
                     TaskOutput { body: TaskResult::Input(Box::new(said)), guard: Some(guard) }
@@ -125,7 +292,7 @@ impl Worker {
             Effect::Gate(call) => {
                 let (call, hooks) = (call.clone(), self.hooks().await?);
                 let subject = self.gate_subject(&call).await?;
-                self.spawn(effect, move |_| async move {
+                self.tasks.spawn(effect, move |_| async move {
                     let (hooks, guard) = hooks.ask(subject).await;
                     TaskOutput { body: TaskResult::Gate { call, hooks }, guard: Some(guard) }
                 });
@@ -134,144 +301,13 @@ impl Worker {
             Effect::RunAfterToolHooks { call, status } => {
                 let (call, status, hooks) = (call.clone(), *status, self.hooks().await?);
                 let subject = self.result_subject(&call).await?;
-                self.spawn(effect, move |_| async move {
+                self.tasks.spawn(effect, move |_| async move {
                     let (hooks, guard) = hooks.ask(subject).await;
                     TaskOutput { body: TaskResult::AfterTool { call, status, hooks }, guard: Some(guard) }
                 });
             }
         }
         Ok(())
-    }
-
-    /// Runs it as its own task, so that work that blocks its thread does not block the worker.
-    pub(super) fn spawn<F: Future<Output: Into<TaskOutput>> + Send + 'static>(
-        &mut self,
-        effect: Effect,
-        work: impl FnOnce(CancellationToken) -> F,
-    ) {
-        let cancelled = CancellationToken::new();
-        let work = work(cancelled.clone());
-        let number = self.register_task(effect, cancelled);
-        self.spawn_numbered(number, work);
-    }
-
-    /// The same for work that may finish at once: it is polled first, which avoids a task and a wake-up.
-    pub(super) async fn poll_then_spawn<F: Future<Output: Into<TaskOutput>> + Send + 'static>(
-        &mut self,
-        effect: Effect,
-        work: F,
-    ) {
-        let number = self.register_task(effect, CancellationToken::new());
-        let mut work = Box::pin(work);
-        let first = poll_fn(|context| Poll::Ready(work.as_mut().poll(context))).await;
-        match first {
-            Poll::Ready(output) => self.receive_result(FinishedTask { task: number, output: output.into() }),
-            Poll::Pending => self.spawn_numbered(number, work),
-        }
-    }
-
-    fn register_task(&mut self, effect: Effect, cancelled: CancellationToken) -> u64 {
-        self.last_task += 1;
-        let number = self.last_task;
-        self.tasks.push(RunningTask {
-            number,
-            effect,
-            finished: false,
-            round: 0,
-            cancelled,
-            task: None,
-            held_back: None,
-        });
-        number
-    }
-
-    fn spawn_numbered<F: Future<Output: Into<TaskOutput>> + Send + 'static>(&mut self, number: u64, work: F) {
-        let results = self.results_in.clone();
-        let task = self.node.tasks.spawn(async move {
-            let output = work.await.into();
-            // The send fails if the worker is gone.
-            let _ = results.send(FinishedTask { task: number, output }).await;
-        });
-        if let Some(begun) = self.tasks.last_mut() {
-            begun.task = Some(task.abort_handle());
-        }
-    }
-
-    pub(super) fn stop_all(&mut self) {
-        for task in std::mem::take(&mut self.tasks) {
-            self.stop(task);
-        }
-    }
-
-    /// A tool is cancelled and gets a grace period to clean up; everything else is just dropped.
-    fn stop(&self, task: RunningTask) {
-        if !matches!(task.effect, Effect::RunTool { .. }) || task.finished {
-            return;
-        }
-        // An attempt that has not been sent yet must not be sent any more.
-        task.hold_back(true);
-        task.cancelled.cancel();
-        let grace = self.node.settings.cancel_grace;
-        self.node.tasks.spawn(async move {
-            tokio::time::sleep(grace).await;
-            drop(task);
-        });
-    }
-
-    /// After a commit: the plugins' answers are stored, so the next plugins may be asked with the new state.
-    pub(super) async fn release_plugin_lock(&mut self) -> Result<(), Stop> {
-        if !self.plugin_guards.is_empty() && self.run.control.ended().is_none() {
-            self.read_state().await?;
-            self.plugin_guards.clear();
-        }
-        Ok(())
-    }
-
-    async fn read_state(&mut self) -> Result<(), Stop> {
-        // Most agents have no plugin: skip the read then.
-        if self.state.is_none() && !self.pinned.plugins.is_empty() {
-            let state = self.node.store.plugin_state(&self.lease).await?;
-            self.set_plugin_state(state.into());
-        }
-        Ok(())
-    }
-
-    pub(super) fn set_plugin_state(&mut self, state: Arc<[machine::projection_rows::StateRow]>) {
-        self.plugin_lock.set_state(&state);
-        self.state = Some(state);
-    }
-
-    /// What is needed to ask the plugins of this run.
-    pub(super) async fn hooks(&mut self) -> Result<Hooks, Stop> {
-        self.read_state().await?;
-        Ok(self.hooks_with_lock(self.plugin_lock.clone()))
-    }
-
-    pub(super) fn hooks_with_lock(&self, plugin_lock: PluginLock) -> Hooks {
-        let agents = self.node.agents();
-        let live = agents.by_name.get(&self.pinned.agent);
-        let plugins = self
-            .pinned
-            .plugins
-            .iter()
-            .map(|(name, phases)| {
-                let plugin =
-                    live.and_then(|agent| agent.plugins.iter().find(|plugin| plugin.name() == name).cloned());
-                Subscriber { name: name.clone(), phases: *phases, plugin }
-            })
-            .collect();
-        let control = &self.run.control;
-        Hooks {
-            plugins,
-            tenant: self.lease.tenant.clone(),
-            thread: self.lease.thread.clone(),
-            run: self.lease.run.clone(),
-            agent: self.pinned.agent.clone(),
-            step: control.step,
-            usage: control.usage,
-            plugin_lock,
-            timeout: self.node.settings.hook_timeout,
-        }
     }
 }
 

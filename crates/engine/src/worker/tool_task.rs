@@ -42,8 +42,8 @@ impl Worker {
             return Err(Stop::Broken(format!("{effect:?} is no attempt")));
         };
         let (attempt, not_before) = (*attempt, *not_before);
-        let Some(call) = self.run.control.call(id).cloned() else {
-            return Err(Stop::Broken(format!("call {id} runs and nobody knows it")));
+        let Some(call) = self.run.control().call(id).cloned() else {
+            return Err(Stop::Broken(format!("call {id} is to run, but the run does not know it")));
         };
         let Arguments::Valid { value, digest } = self.arguments_of(&call).await? else {
             return Err(Stop::Broken(format!("call {id} runs with bad arguments")));
@@ -72,15 +72,12 @@ impl Worker {
             node: self.node.clone(),
             lease: self.lease.clone(),
             pinned: self.pinned.clone(),
-            gated: self.gated.get(&call.id).copied(),
+            gated: self.calls.gated.get(&call.id).copied(),
             approved: call.approved.map(|approved| (approved.approval, digest)),
             request,
             waits,
         };
-        self.spawn(effect, move |cancelled| task.work(cancelled));
-        if let Some(begun) = self.tasks.last_mut() {
-            begun.held_back = hold;
-        }
+        self.tasks.spawn_held_back(effect, hold, move |cancelled| task.work(cancelled));
         Ok(())
     }
 

@@ -4,25 +4,21 @@
 use machine::status::RunStatus;
 
 use super::{Stop, Worker, WorkerContext};
-use crate::node::{Reply, Slot, WorkerMessage};
+use crate::node::{Reply, WorkerMessage};
 
 impl Worker {
     /// Releases the run, which is queued if it has something to do. False while it has to stay held: there is more
     /// input to process, or it has got a slot.
-    pub(super) async fn yield_slot(
-        &mut self,
-        ctx: &mut WorkerContext,
-        slot: &mut Slot,
-    ) -> Result<bool, Stop> {
+    pub(super) async fn yield_slot(&mut self, ctx: &mut WorkerContext) -> Result<bool, Stop> {
         self.read_mailbox(ctx);
-        if self.has_pending_input() || self.is_due() {
+        if self.has_pending_input() || self.run.is_due(self.node.clock.now()) {
             return Ok(false);
         }
         if self.node.store.release(&self.lease).await? {
-            if self.run.control.status == RunStatus::Running {
-                self.node.unstarted.put(&self.lease, self.committed.seq);
+            if self.run.control().status == RunStatus::Running {
+                self.node.unstarted.put(&self.lease, self.run.committed.seq);
             }
-            if let Some(history) = self.history.take() {
+            if let Some(history) = self.run.history.take() {
                 self.node.transcript_cache.put(&self.lease.tenant, &self.lease.run, history);
             }
             // It may fall due again, and a slot may have become free meanwhile.
@@ -31,17 +27,13 @@ impl Worker {
         }
         self.read_inbox().await?;
         if !self.has_pending_input() {
-            self.wait_for_slot(ctx, slot).await;
+            self.wait_for_slot(ctx).await;
         }
         Ok(false)
     }
 
-    fn is_due(&self) -> bool {
-        self.run.next_deadline().is_some_and(|deadline| deadline.at <= self.node.clock.now())
-    }
-
     /// Accepted items have to stay in the inbox until an executing task is done, so the run stays held.
-    async fn wait_for_slot(&mut self, ctx: &mut WorkerContext, slot: &mut Slot) {
+    async fn wait_for_slot(&self, ctx: &mut WorkerContext) {
         let node = self.node.clone();
         let free = node.wait_for_slot(&self.lease.tenant);
         let deadline = self.run.next_deadline().map(|deadline| deadline.at);
@@ -57,7 +49,7 @@ impl Worker {
                 biased;
                 found = &mut free => {
                     if let Some(found) = found {
-                        *slot = found;
+                        ctx.slot = found;
                     }
                     return;
                 }

@@ -1,4 +1,4 @@
-//! An approval is used once, for what was shown and nothing else; nobody's silence runs anything.
+//! An approval is used once, for what the approver was shown and nothing else; a call without an answer never runs.
 
 use std::sync::Arc;
 
@@ -171,7 +171,7 @@ async fn an_approval_for_the_future_does_not_count_for_a_tool_that_changed() {
     assert_eq!(sent.count(), 1);
 }
 
-/// The words about it are the same: what somebody agreed to is also who does it.
+/// The description is the same, but the approver also agreed to who performs the call.
 #[tokio::test(start_paused = true)]
 async fn an_approval_does_not_count_for_another_performer_of_the_tool() {
     let by = |performer: Performer| {
@@ -243,7 +243,7 @@ async fn a_decision_on_an_ended_run_or_on_a_call_that_is_not_held_is_refused() {
     let (run, mut watched) = held(&engine, to_assistant()).await;
     let not_held = Verdict::Refused(Refusal::NotHeld);
     assert_eq!(engine.decide(Decide::approve(&run, &call("c"), "ann")).await.unwrap(), not_held);
-    assert_eq!(engine.decide(Decide::approve(&run, &call("nobody"), "ann")).await.unwrap(), not_held);
+    assert_eq!(engine.decide(Decide::approve(&run, &call("missing"), "ann")).await.unwrap(), not_held);
     let mut other = Decide::approve(&run, &call("a"), "ann");
     other.suspension = Some(SuspensionId::from("apr_of_another_call"));
     assert_eq!(engine.decide(other).await.unwrap(), not_held);

@@ -30,7 +30,7 @@ fn one(tool: &str) -> Scripted {
     asking(&[("a", tool, json!({"n": 1}))])
 }
 
-/// A write that nobody is asked about.
+/// A write that needs no approval.
 fn post() -> ToolDefinition {
     ToolDefinition::new("post", "Writes").approval(Approval::Never)
 }

@@ -69,9 +69,9 @@ async fn a115_c54_each_gate_of_one_answer_sees_state_kept_by_earlier_gates() {
 async fn a115_after_tool_hooks_see_state_kept_by_earlier_hooks() {
     let harness = Harness::new();
     let seen = Arc::new(std::sync::Mutex::new(Vec::new()));
-    let heard = seen.clone();
+    let recorded = seen.clone();
     let plugin = FunctionPlugin::new("budget", [Phase::AfterToolExecute], move |context| {
-        heard.lock().unwrap().push(spent(context));
+        recorded.lock().unwrap().push(spent(context));
         Ok(vec![keep("spent", json!(spent(context) + 1))])
     });
     let model = asking(&["c", "b", "a"].map(|id| (id, "echo", json!({}))));
@@ -168,10 +168,10 @@ fn slow_second_answer(resume: &Arc<Notify>) -> impl engine::model::Model + use<>
 async fn a115_a_model_call_in_flight_does_not_hide_from_its_hooks_what_a_gate_keeps_meanwhile() {
     let (harness, sent, resume) = (Harness::new(), Sent::default(), Arc::new(Notify::new()));
     let seen = Arc::new(std::sync::Mutex::new(Vec::new()));
-    let heard = seen.clone();
+    let recorded = seen.clone();
     let plugin =
         FunctionPlugin::new("budget", [Phase::BeforeToolExecute, Phase::AfterInference], move |context| {
-            heard.lock().unwrap().push((context.subject.phase(), spent(context)));
+            recorded.lock().unwrap().push((context.subject.phase(), spent(context)));
             Ok(vec![keep("spent", json!(spent(context) + 1))])
         });
     let policy = Policy { continuation: Continuation::Eager, ..Policy::default() };

@@ -84,7 +84,7 @@ async fn a_decision_at_the_last_moment_counts_and_one_at_the_deadline_does_not()
         let engine = harness.start(expiring(&model, &sent, OnExpiry::Deny)).await;
         let (run, mut watched) = held(&engine, to_assistant()).await;
         wait_until_released(&engine).await;
-        // Nobody else gets to run while the clock is moved, so the decision comes before the expiry is heard.
+        // No other task runs while the clock is moved, so the decision arrives before the worker processes the expiry.
         tokio::time::advance(Duration::from_millis(wait)).await;
         let verdict = engine.decide(Decide::approve(&run, &call("a"), "ann")).await.unwrap();
         remaining_events(&mut watched).await;
@@ -164,7 +164,7 @@ async fn a_decision_and_an_interrupt_at_once_leave_one_consistent_log() {
         remaining_events(&mut watched).await;
         let ended = harness.ended(&run).await;
         assert_eq!(ended, Some(Termination::Cancelled(Cancelled::Interrupted)));
-        // An accepted yes stands in the log, heard before the interrupt; a refused one left no trace.
+        // An accepted approval is processed before the interrupt and is in the log; a refused one left no trace.
         let wanted = usize::from(approved == Verdict::Accepted);
         assert_eq!(harness.count(&run, "tool.approved").await, wanted, "{approved:?}");
         assert!(sent.count() <= wanted);

@@ -259,7 +259,7 @@ async fn b7_a_call_whose_child_was_refused_is_read_as_refused_all_the_way_up() {
     });
     let why = "the delegated run was stopped before it was done: rejected: not Bob";
     assert_eq!(failed, Some((CallErrorCode::ChildFailed, why.into())));
-    // The clerk was told, and its own last words are a result again.
+    // The clerk read the failure, and its own final answer is a result again.
     assert_eq!((sent.count(), &*desk.last_read()[2]), (0, "tool d: the clerk is done"));
     assert_eq!(harness.ended(&posted.run).await, Some(Termination::NaturalEnd));
 }
@@ -381,5 +381,5 @@ async fn an_agent_that_is_removed_between_the_gate_and_the_commit_fails_the_call
     assert_eq!(error.code, CallErrorCode::UnknownTool);
     remaining_events(&mut watched).await;
     assert_eq!(harness.ended(&posted.run).await, Some(Termination::NaturalEnd));
-    assert_eq!(runs(&harness).await.len(), 1, "nobody was delegated to");
+    assert_eq!(runs(&harness).await.len(), 1, "the delegation started no child run");
 }

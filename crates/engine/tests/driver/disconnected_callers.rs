@@ -1,4 +1,4 @@
-//! Whoever asked goes away before the answer: what the store has taken goes on all the same.
+//! The caller disconnects before the answer: what the store has accepted continues all the same.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -82,6 +82,6 @@ async fn a_message_whose_sender_disconnected_is_worked_on_once_its_run_is_stored
     let [run] = &runs[..] else { panic!("one run is stored: {runs:?}") };
     let mut watched = engine.subscribe(&tenant, &run.id, 0);
     let waiting = until_named(&mut watched, "run.waiting");
-    tokio::time::timeout(Duration::from_secs(3600), waiting).await.expect("somebody works on it");
+    tokio::time::timeout(Duration::from_secs(3600), waiting).await.expect("a worker drives the run");
     assert_eq!(harness.pending().await.len(), 1);
 }

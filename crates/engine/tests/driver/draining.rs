@@ -1,4 +1,4 @@
-//! An engine that stops: what executes may finish, nothing new is taken, and the rest goes on elsewhere.
+//! An engine that stops: what executes may finish, nothing new is taken, and another engine continues the rest.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -13,19 +13,19 @@ use machine::inbox::{Item, Verdict};
 use stores::memory::MemoryStore;
 use tokio::sync::Notify;
 
-/// What becomes of one commit.
+/// What happens to one commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     Stored,
-    /// Nothing is stored, and the caller is told that it failed.
+    /// Nothing is stored, and the caller gets an error.
     FailsBefore,
-    /// It is stored, and the caller is told that it failed.
+    /// It is stored, and the caller gets an error.
     FailsAfter,
-    /// The caller is told that an append failed; it is stored when the next one comes.
+    /// The caller gets an error for an append, which is stored when the next one comes.
     ComesLate,
     /// Nothing is stored until the test says so.
     HangsBefore,
-    /// It is stored, and the caller hears nothing until the test says so.
+    /// It is stored, and the caller gets no answer until the test says so.
     HangsAfter,
 }
 
@@ -39,7 +39,7 @@ pub(crate) struct FaultyStore {
     pub(crate) may_send: AtomicBool,
     /// Nothing can be read for a watcher.
     pub(crate) unreadable: AtomicBool,
-    /// Somebody deletes the thread before a frozen agent is looked for.
+    /// The store deletes the thread before it looks for a frozen agent.
     pub(crate) deletes_first: AtomicBool,
     /// Others may work on the same runs.
     pub(crate) shared: AtomicBool,

@@ -1,4 +1,4 @@
-//! Watching a run: from anywhere, by anybody who may, by a thousand at once; and nobody slows the run down.
+//! Watching a run: from any position, by every permitted watcher, by a thousand at once; no watcher slows the run down.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -73,8 +73,8 @@ async fn a_watcher_that_has_the_last_event_before_its_process_does_gets_the_end(
     }
     let last = harness.log(&posted.run).await.len() as u64;
     let mut late = engine.subscribe(&Tenant::default(), &posted.run, last);
-    let told = timeout(Duration::from_secs(3_600), late.next()).await.expect("it does not wait for ever");
-    assert!(told.is_none(), "{told:?}");
+    let item = timeout(Duration::from_secs(3_600), late.next()).await.expect("it does not wait for ever");
+    assert!(item.is_none(), "{item:?}");
 }
 
 /// Also where others may work on the same runs, and therefore what is not at hand has to be read.
@@ -90,7 +90,7 @@ async fn a_watcher_of_a_run_of_this_process_from_its_beginning_reads_nothing_fro
     assert_eq!(store.read_count.load(Ordering::Acquire), 0);
 }
 
-/// Somebody may watch it for days, and a thousand others beside it.
+/// A client may watch a run for days, and a thousand others with it.
 #[tokio::test(start_paused = true)]
 async fn of_what_every_watcher_has_read_nothing_but_the_last_event_stays_in_memory() {
     let (harness, sent) = (Harness::new(), Sent::default());
@@ -108,7 +108,7 @@ async fn of_what_every_watcher_has_read_nothing_but_the_last_event_stays_in_memo
         assert_eq!(next_event(&mut late).await.map(|event| event.seq), Some(after + 1));
         assert_eq!(store.read_count.load(Ordering::Acquire), before + 1, "after {after}");
     }
-    // And who has read everything is told the rest, as before, without any reading.
+    // A watcher that has read everything gets the rest from memory, as before, without a read of the store.
     let before = store.read_count.load(Ordering::Acquire);
     accepted(engine.decide(Decide::approve(&run, &call("a"), "ann")).await);
     let seen = remaining_events(&mut watched).await;
@@ -206,7 +206,7 @@ async fn a_thousand_watchers_half_of_whom_never_read_change_nothing() {
     assert!(log.len() > 300, "{}", log.len());
     assert!(seen.iter().all(|events| *events == log));
     assert_eq!(harness.commits(), alone.commits());
-    // Whoever has not read yet still gets it all, although memory has forgotten the beginning.
+    // A watcher that has not read yet still gets it all, although the beginning has left memory.
     assert_eq!(remaining_events(&mut idle[0]).await, log);
 }
 
@@ -283,7 +283,7 @@ async fn watchers_on_many_threads_that_come_and_go_all_see_the_log() {
                 loop {
                     let after = seen.last().map_or(0, |event| event.seq);
                     let mut watched = engine.subscribe(&Tenant::default(), &run, after);
-                    // Whoever is always ready must not keep its thread from the run.
+                    // A watcher that is always ready must not keep its thread from the run.
                     tokio::task::yield_now().await;
                     for _ in 0..=number {
                         match watched.next().await {

@@ -1,4 +1,4 @@
-//! A run that cannot go on keeps nobody else waiting, an engine that stops does not wait for it, and an interrupt ends it.
+//! A run that cannot continue blocks no other run, an engine that stops does not wait for it, and an interrupt ends it.
 
 use std::fmt::{self, Write as _};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -192,7 +192,7 @@ impl Wrapper for Damaged {
 
     fn load(&self, lease: &Lease) -> BoxFuture<'_, Result<Loaded, StoreError>> {
         if self.is(&self.is_out_of_reach, &lease.run) {
-            let trouble = StoreFailure::Unavailable("nobody answers".into());
+            let trouble = StoreFailure::Unavailable("the database does not answer".into());
             return Box::pin(std::future::ready(Err(trouble.into())));
         }
         self.inner.load(lease)
@@ -236,7 +236,7 @@ async fn ends(harness: &Harness, run: &RunId) -> Termination {
     panic!("{run} does not end");
 }
 
-/// Without the time going on, somebody else gets as far as a held call.
+/// While the clock is paused, another run gets as far as a held call.
 async fn has_a_free_slot(engine: &Engine) {
     let began = tokio::time::Instant::now();
     held(engine, to_assistant()).await;
@@ -255,7 +255,7 @@ async fn interrupt(engine: &Engine, run: &RunId) {
 
 const INTERRUPTED: Termination = Termination::Cancelled(Cancelled::Interrupted);
 
-/// A run that has something to hear, and whose agent cannot be read.
+/// A run that has an inbox item to process, and whose agent cannot be read.
 async fn with_an_unreadable_agent() -> (Harness, Engine, RunId) {
     let (harness, sent) = (Harness::new(), Sent::default());
     let old = Agent::new("old", asking(&[("a", "transfer", json!({}))])).tool(sent.transfer());
@@ -264,7 +264,7 @@ async fn with_an_unreadable_agent() -> (Harness, Engine, RunId) {
     wait_until_released(&engine).await;
     engine.abort();
     let harness = harness.reopen();
-    let (call, usage) = ("nobody's".into(), Usage::default());
+    let (call, usage) = ("missing".into(), Usage::default());
     let end = ChildEnd::Interrupted;
     let ended = ChildEnded { call, run: "child".into(), end, usage, descendants: 0 };
     accepted(harness.store.submit(&Tenant::default(), &run, Item::ChildEnded(ended)).await);
@@ -415,15 +415,15 @@ async fn a_run_that_a_bug_has_halted_is_continued_by_a_process_without_the_bug()
 async fn a_halted_run_processes_an_interrupt_that_came_while_the_store_did_not_answer() {
     let (harness, engine, run, store) = on_a_store_with_an_impossible_result().await;
     store.damage(&store.is_out_of_reach, &run);
-    let told = tokio::time::timeout(Duration::from_secs(60), interrupt(&engine, &run)).await;
-    assert!(told.is_ok(), "whoever interrupts is not kept waiting");
-    // The bell is heard, and what it rings for is not.
+    let interrupted = tokio::time::timeout(Duration::from_secs(60), interrupt(&engine, &run)).await;
+    assert!(interrupted.is_ok(), "the interrupting caller is not kept waiting");
+    // The worker wakes, and cannot read the interrupt that woke it.
     tokio::time::sleep(Duration::from_millis(1)).await;
     assert_eq!(harness.ended(&run).await, None);
     store.is_out_of_reach.store(false, Ordering::Release);
     let mut watched = engine.subscribe(&Tenant::default(), &run, 0);
     let ended = tokio::time::timeout(Duration::from_secs(600), remaining_events(&mut watched)).await;
-    assert!(ended.is_ok(), "it is heard later");
+    assert!(ended.is_ok(), "the worker processes the interrupt later");
     assert_eq!(harness.ended(&run).await, Some(INTERRUPTED));
 }
 

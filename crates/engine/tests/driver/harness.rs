@@ -1,5 +1,5 @@
-//! What the driver's tests are told with: a model that follows a script, tools that keep what they were sent, a store
-//! on a clock that stands still, and words to wait for an event.
+//! What the driver's tests share: a model that follows a script, tools that keep what they were sent, a store on a
+//! paused clock, and functions that wait for an event.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -197,7 +197,7 @@ pub(crate) fn two_echoes() -> Scripted {
     asking(&[("call_0", "echo", json!({"n": 1})), ("call_1", "echo", json!({"n": 2}))])
 }
 
-/// A store and a clock that goes with the runtime's: on a paused runtime it stands still until everybody waits.
+/// A store and a clock that follows the runtime's: on a paused runtime it advances only when every task waits.
 #[derive(Clone)]
 pub(crate) struct Harness {
     pub(crate) store: MemoryStore,
@@ -253,7 +253,7 @@ impl Harness {
         self.log(run).await.iter().map(|event| name(&event.fact)).collect()
     }
 
-    /// How often an event of this type stands in the log.
+    /// The number of events of this type in the log.
     pub(crate) async fn count(&self, run: &RunId, wanted: &str) -> usize {
         self.names(run).await.iter().filter(|name| *name == wanted).count()
     }

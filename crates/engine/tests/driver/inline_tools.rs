@@ -1,4 +1,4 @@
-//! Tools that come with a message: shown to the model, performed by whoever sent them, and found again after a restart.
+//! Tools that come with a message: shown to the model, performed by their sender, and found again after a restart.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -54,7 +54,7 @@ async fn a_tool_that_comes_with_a_message_is_performed_by_its_sender() {
     let shown: Vec<String> = model.requests()[0].tools.iter().map(|tool| tool.name.to_string()).collect();
     assert_eq!(shown, ["echo", "pick_file"], "its own tools come first");
 
-    // Nobody but the stored run knows the tool now.
+    // Only the stored run knows the tool now.
     engine.abort();
     let reopened = store.reopen();
     let engine = on(&reopened, Agent::new("assistant", model.clone())).start().await.unwrap();

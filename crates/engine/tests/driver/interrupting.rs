@@ -26,7 +26,7 @@ use crate::harness::{
 /// A test that waits longer than this has found a fault: the engine waits for a tool that does not come back.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Longer than any test: whoever waits for the end of this grace does not end.
+/// Longer than any test: a run that waits for the end of this grace does not end.
 fn patient() -> Settings {
     Settings { cancel_grace: Duration::from_secs(24 * 3_600), ..Settings::default() }
 }
@@ -45,8 +45,8 @@ fn interrupted() -> Option<Termination> {
 
 #[tokio::test(start_paused = true)]
 async fn a_tool_is_notified_of_its_cancellation_and_may_clean_up() {
-    let (harness, told) = (Harness::new(), Arc::new(Notify::new()));
-    let tidied = told.clone();
+    let (harness, cleaned_up) = (Harness::new(), Arc::new(Notify::new()));
+    let tidied = cleaned_up.clone();
     let definition = ToolDefinition::new("slow", "Waits").read();
     let tool = FunctionTool::new(definition, move |request: ToolRequest| {
         let tidied = tidied.clone();
@@ -61,7 +61,7 @@ async fn a_tool_is_notified_of_its_cancellation_and_may_clean_up() {
     until_named(&mut watched, "tool.execution_started").await;
     assert_eq!(interrupt(&engine, &posted.run).await, Verdict::Accepted);
     remaining_events(&mut watched).await;
-    told.notified().await;
+    cleaned_up.notified().await;
     assert_eq!(harness.ended(&posted.run).await, interrupted());
     // What it came back with is not in the log.
     assert_eq!(harness.count(&posted.run, "tool.execution_succeeded").await, 0);
@@ -78,7 +78,7 @@ impl Drop for Dropped {
     }
 }
 
-/// On a clock that stands still an interrupt takes no time at all.
+/// On a paused clock an interrupt takes no time at all.
 #[tokio::test(start_paused = true)]
 async fn a107_an_interrupt_takes_no_time_and_a_tool_that_ignores_its_token_is_taken_away_after_its_grace() {
     let (harness, (sender, gone)) = (Harness::new(), oneshot::channel());
@@ -132,7 +132,7 @@ async fn a107_a_tool_that_keeps_its_thread_busy_does_not_hold_an_interrupt_up() 
     let ended = tokio::time::timeout(PATIENCE, ending).await;
     let while_it_runs = !came_back.load(Ordering::Acquire);
     release.store(true, Ordering::Release);
-    assert!(ended.is_ok(), "whoever interrupts waits for the tool");
+    assert!(ended.is_ok(), "the interrupting caller waits for the tool");
     assert!(while_it_runs, "the run ended before its tool came back");
     assert_eq!(harness.ended(&posted.run).await, interrupted());
 }
@@ -168,7 +168,7 @@ async fn a107_a_tool_that_waits_for_another_thread_does_not_hold_an_interrupt_up
     let ended = tokio::time::timeout(PATIENCE, ending).await;
     let while_it_runs = !came_back.load(Ordering::Acquire);
     release.store(true, Ordering::Release);
-    assert!(ended.is_ok(), "whoever interrupts waits for the tool");
+    assert!(ended.is_ok(), "the interrupting caller waits for the tool");
     assert!(while_it_runs, "the run ended before its tool came back");
     assert_eq!(harness.ended(&posted.run).await, interrupted());
 }
@@ -214,7 +214,7 @@ async fn an_interrupt_drops_the_model_call() {
     gone.await.unwrap();
     remaining_events(&mut watched).await;
     assert_eq!(harness.ended(&posted.run).await, interrupted());
-    // The question, and that nobody answered it.
+    // The user's message, and the note that it has no answer.
     assert_eq!(harness.count(&posted.run, "message.added").await, 2);
 }
 
@@ -314,7 +314,7 @@ async fn a_run_that_falls_due_while_many_callers_wait_for_its_worker_is_not_lost
         })
         .collect();
     store.hung.notified().await;
-    // Whoever looks for what is due has claimed the run by then, for the worker that still waits for its own claim.
+    // The scan for due runs has claimed the run by then, for the worker that still waits for its own claim.
     tokio::time::sleep(2 * expires).await;
     store.resume.notify_one();
     remaining_events(&mut watched).await;

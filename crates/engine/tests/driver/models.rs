@@ -1,4 +1,4 @@
-//! Models: tried again or not, heard on the way, joined late; and answers that ask for what cannot be.
+//! Models: retries, deltas on the way, watchers that join late; and answers that ask for what is impossible.
 
 use std::sync::{Arc, Mutex};
 
@@ -194,7 +194,7 @@ async fn text_of_a_failed_attempt_is_reset_although_no_later_one_has_text() {
     let message_id = assistant_message_id(&posted.run, 1);
     let reset = FeedItem::Live(LiveItem::Reset { message_id, attempt: 2 });
     assert_eq!(next_item(&mut watched).await, Some(reset));
-    // Whoever comes between the attempts hears nothing of the dead one, and there is nothing to take back.
+    // A watcher that joins between the attempts gets no delta of the failed one, and no reset for it.
     let mut late = engine.subscribe(&Tenant::default(), &posted.run, retrying.seq);
     for watched in [&mut late, &mut watched] {
         while let Some(item) = next_item(watched).await {
@@ -243,8 +243,8 @@ async fn a_delta_that_comes_after_its_answer_is_dropped() {
     gate.notify_one();
     let stale = assistant_message_id(&posted.run, 1);
     while let Some(item) = next_item(&mut watched).await {
-        let heard = matches!(&item, FeedItem::Live(LiveItem::Delta(delta)) if delta.message_id == stale);
-        assert!(!heard, "{item:?}");
+        let is_stale = matches!(&item, FeedItem::Live(LiveItem::Delta(delta)) if delta.message_id == stale);
+        assert!(!is_stale, "{item:?}");
     }
 }
 

@@ -40,11 +40,11 @@ async fn an_answer_that_fits_is_the_output_of_the_run() {
     assert_eq!(output(&engine, &finished).await, Some(json!({"total": 12})));
     let request: ModelRequest = model.requests().remove(0);
     assert_eq!(request.output_schema.as_deref(), Some(&schema()));
-    let told = format!(
+    let instructions = format!(
         "Be brief.\n\nYour last answer must be JSON that fits this JSON Schema, and nothing else: {}",
         schema()
     );
-    assert_eq!(&*request.instructions, told);
+    assert_eq!(&*request.instructions, instructions);
 }
 
 #[tokio::test]
@@ -55,8 +55,11 @@ async fn an_answer_that_does_not_fit_is_corrected_once_and_the_log_shows_it() {
     let finished = engine.run(to_assistant()).await.expect("it is posted");
     assert_eq!(finished.outcome, RunOutcome::Ended(Termination::NaturalEnd));
     assert_eq!(output(&engine, &finished).await, Some(json!({"total": 12})));
-    let told = model.last_read().pop().expect("a message");
-    assert!(told.starts_with("notice: Your last answer is not the output that is wanted: /total:"), "{told}");
+    let correction = model.last_read().pop().expect("a message");
+    assert!(
+        correction.starts_with("notice: Your last answer is not the output that is wanted: /total:"),
+        "{correction}"
+    );
     let corrections = harness.log(&finished.run).await.into_iter().filter_map(|event| match event.fact {
         Fact::MessageAdded(Said::Correction { why, .. }) => Some(why),
         _ => None,

@@ -137,11 +137,11 @@ async fn b42_the_hooks_after_a_result_are_asked_in_order_and_one_that_fails_is_s
         until_named(&mut watched, "tool.execution_succeeded").await;
         let mut asked = Vec::new();
         loop {
-            match next_event(&mut watched).await.expect("the run goes on").fact {
+            match next_event(&mut watched).await.expect("the run continues").fact {
                 Fact::PhaseAnswered { plugin, failed, .. } => {
                     asked.push((plugin.to_string(), failed.is_some()))
                 }
-                // The turn is over: whoever is asked now is too late.
+                // The turn is over: a plugin that is asked now is too late.
                 Fact::StepEnded { .. } => break,
                 _ => {}
             }
@@ -237,7 +237,7 @@ async fn c42_the_checkpoint_holds_nothing_that_a_plugin_did_not_ask_to_keep() {
     }
     assert!(stored.contains("kept for the run"), "what it asked to keep is stored");
     assert!(!stored.contains("kept to itself"), "and nothing else of it");
-    // Whoever loads the run has what was kept, and a plugin that begins anew.
+    // A worker that loads the run has what was kept, and a new instance of the plugin.
     engine.abort();
     let (harness, fresh) = (harness.reopen(), Arc::default());
     let engine = harness.start(agent(&fresh)).await;
@@ -252,7 +252,7 @@ async fn a77_a_value_that_is_there_already_is_no_news() {
     let harness = Harness::new();
     let plugin = FunctionPlugin::new("plugin", [Phase::StepStart, Phase::StepEnd], |context| {
         let set = |value| Action::SetState { key: "k".into(), scope: Scope::Run, value: Arc::new(value) };
-        // The second step ends where it began: both of its changes are told.
+        // The second step ends where it began: both of its changes are in the log.
         Ok(match (context.step, context.subject.phase()) {
             (2, Phase::StepEnd) => vec![set(json!(2)), set(json!(1))],
             _ => vec![set(json!(1))],
@@ -262,23 +262,26 @@ async fn a77_a_value_that_is_there_already_is_no_news() {
     let engine = harness.start(Agent::new("assistant", model).tool(echo()).plugin(plugin)).await;
     let (_, mut watched) = engine.stream(to_assistant()).await.unwrap();
     let events = remaining_events(&mut watched).await;
-    let told: Vec<Value> = events
+    let values: Vec<Value> = events
         .iter()
         .filter_map(|event| match &event.fact {
             Fact::StateChanged { value, .. } => Some((**value).clone()),
             _ => None,
         })
         .collect();
-    assert_eq!(told, [json!(1), json!(2), json!(1)]);
+    assert_eq!(values, [json!(1), json!(2), json!(1)]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_one_phase_keeps_is_seen_in_the_next() {
     let (harness, seen) = (Harness::new(), Arc::new(std::sync::Mutex::new(Vec::new())));
-    let heard = seen.clone();
+    let recorded = seen.clone();
     let plugin = FunctionPlugin::new("plugin", Phase::ALL, move |context| {
         let last = context.state_of(&"plugin".into(), Scope::Run, "last").cloned();
-        heard.lock().unwrap().push(last.map_or("nothing".into(), |last| last.as_str().unwrap().to_owned()));
+        recorded
+            .lock()
+            .unwrap()
+            .push(last.map_or("nothing".into(), |last| last.as_str().unwrap().to_owned()));
         let value = Arc::new(json!(context.subject.phase().to_string()));
         Ok(vec![Action::SetState { key: "last".into(), scope: Scope::Run, value }])
     });

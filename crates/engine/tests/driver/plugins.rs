@@ -275,7 +275,7 @@ async fn a_result_that_a_hook_supplies_takes_the_place_of_the_tool() {
     }
 }
 
-/// Notes what it is told about each result.
+/// Adds a note with each result that it sees.
 fn noting() -> FunctionPlugin {
     FunctionPlugin::new("plugin", [Phase::AfterToolExecute], |context| {
         let Subject::AfterToolExecute { tool, arguments, result, .. } = &context.subject else {
@@ -338,12 +338,12 @@ async fn c16_b42_the_hooks_after_a_result_get_the_arguments_and_the_outcome_of_t
 async fn a85_a_hook_at_the_gate_sees_that_a_call_was_approved_and_is_revisited() {
     let (harness, sent) = (Harness::new(), Sent::default());
     let seen = Arc::new(std::sync::Mutex::new(Vec::new()));
-    let heard = seen.clone();
+    let recorded = seen.clone();
     let plugin = FunctionPlugin::new("plugin", [Phase::BeforeToolExecute], move |context| {
         let Subject::BeforeToolExecute { revisit: again, .. } = &context.subject else {
             return Err("another phase".into());
         };
-        heard.lock().unwrap().push(again.clone());
+        recorded.lock().unwrap().push(again.clone());
         Ok(Vec::new())
     });
     let model = asking(&[("a", "transfer", json!({}))]);

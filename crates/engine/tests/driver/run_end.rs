@@ -1,4 +1,4 @@
-//! RunEnd of runs that are taken off: asked once behind the end, and waited for by nobody.
+//! RunEnd of cancelled runs: asked once, after the end, and no caller waits for it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +25,7 @@ type Ended = mpsc::UnboundedReceiver<(Termination, Option<Value>)>;
 
 /// Takes a seat at the beginning of a run, and gives it back at the end.
 fn seats() -> (impl Plugin, Ended) {
-    let (sender, heard) = mpsc::unbounded_channel();
+    let (sender, ends) = mpsc::unbounded_channel();
     let plugin =
         FunctionPlugin::new("seats", [Phase::RunStart, Phase::RunEnd], move |context: HookContext| {
             let sender = sender.clone();
@@ -43,12 +43,12 @@ fn seats() -> (impl Plugin, Ended) {
                 })
             }
         });
-    (plugin, heard)
+    (plugin, ends)
 }
 
-async fn next(heard: &mut Ended) -> (Termination, Option<Value>) {
+async fn next(ends: &mut Ended) -> (Termination, Option<Value>) {
     let within = Duration::from_secs(3600);
-    tokio::time::timeout(within, heard.recv()).await.expect("RunEnd is asked").expect("the plugin is there")
+    tokio::time::timeout(within, ends.recv()).await.expect("RunEnd is asked").expect("the plugin is there")
 }
 
 fn cancelled_with(how: Cancelled) -> (Termination, Option<Value>) {
@@ -61,23 +61,23 @@ async fn interrupt(engine: &Engine, run: &RunId) {
 
 #[tokio::test(start_paused = true)]
 async fn c11_a52_run_end_is_asked_once_after_an_interrupt_with_the_kept_state() {
-    let (harness, sent, (plugin, mut heard)) = (Harness::new(), Sent::default(), seats());
+    let (harness, sent, (plugin, mut ends)) = (Harness::new(), Sent::default(), seats());
     let model = asking(&[("a", "transfer", json!({}))]);
     let engine = harness.start(Agent::new("assistant", model).tool(sent.transfer()).plugin(plugin)).await;
     let (run, mut watched) = held(&engine, to_assistant()).await;
-    // It has left memory: whoever interrupts it loads it, and what was kept for it.
+    // It has left memory: the interrupt loads it, and the state that the plugin kept.
     wait_until_released(&engine).await;
     interrupt(&engine, &run).await;
     remaining_events(&mut watched).await;
-    assert_eq!(next(&mut heard).await, cancelled_with(Cancelled::Interrupted));
+    assert_eq!(next(&mut ends).await, cancelled_with(Cancelled::Interrupted));
     wait_until_released(&engine).await;
     engine.close(Duration::from_secs(60)).await;
-    assert!(heard.try_recv().is_err(), "it is asked once");
+    assert!(ends.try_recv().is_err(), "it is asked once");
 }
 
 #[tokio::test(start_paused = true)]
 async fn c11_run_end_is_asked_after_the_end_of_a_run_that_is_superseded() {
-    let (harness, sent, (plugin, mut heard)) = (Harness::new(), Sent::default(), seats());
+    let (harness, sent, (plugin, mut ends)) = (Harness::new(), Sent::default(), seats());
     let policy = Policy { while_waiting: WhileWaiting::Supersede, ..Policy::default() };
     let model = asking(&[("a", "transfer", json!({}))]);
     let agent = Agent::new("assistant", model).tool(sent.transfer()).plugin(plugin).policy(policy);
@@ -85,12 +85,12 @@ async fn c11_run_end_is_asked_after_the_end_of_a_run_that_is_superseded() {
     let (_, mut watched) = held(&engine, to_assistant().on_thread("t")).await;
     engine.post(to_assistant().on_thread("t")).await.unwrap();
     remaining_events(&mut watched).await;
-    assert_eq!(next(&mut heard).await, cancelled_with(Cancelled::Superseded));
+    assert_eq!(next(&mut ends).await, cancelled_with(Cancelled::Superseded));
 }
 
 #[tokio::test(start_paused = true)]
 async fn c11_run_end_is_asked_after_the_end_of_a_child_that_ends_with_its_parent() {
-    let (harness, sent, (plugin, mut heard)) = (Harness::new(), Sent::default(), seats());
+    let (harness, sent, (plugin, mut ends)) = (Harness::new(), Sent::default(), seats());
     let performer = Performer::Agent { agent: "clerk".into(), budget_tokens_max: None };
     let delegates = ToolDefinition::new("clerk", "Delegates").performed_by(performer);
     let desk = Agent::new("desk", asking(&[("d", "clerk", json!({}))]))
@@ -103,12 +103,12 @@ async fn c11_run_end_is_asked_after_the_end_of_a_child_that_ends_with_its_parent
         tokio::task::yield_now().await;
     }
     interrupt(&engine, &posted.run).await;
-    assert_eq!(next(&mut heard).await, cancelled_with(Cancelled::ByParent));
+    assert_eq!(next(&mut ends).await, cancelled_with(Cancelled::ByParent));
 }
 
 #[tokio::test(start_paused = true)]
 async fn c11_a_run_that_never_started_has_no_run_end() {
-    let (harness, (plugin, mut heard), gate) = (Harness::new(), seats(), Arc::new(Notify::new()));
+    let (harness, (plugin, mut ends), gate) = (Harness::new(), seats(), Arc::new(Notify::new()));
     let opened = gate.clone();
     let model = FunctionModel(move |_, _| {
         let opened = opened.clone();
@@ -127,10 +127,10 @@ async fn c11_a_run_that_never_started_has_no_run_end() {
     remaining_events(&mut second).await;
     gate.notify_one();
     remaining_events(&mut first).await;
-    assert_eq!(next(&mut heard).await, (Termination::NaturalEnd, Some(json!(7))));
+    assert_eq!(next(&mut ends).await, (Termination::NaturalEnd, Some(json!(7))));
     wait_until_released(&engine).await;
     engine.close(Duration::from_secs(60)).await;
-    assert!(heard.try_recv().is_err(), "nobody hears of the run that did not start");
+    assert!(ends.try_recv().is_err(), "RunEnd is not asked for the run that did not start");
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,5 +1,5 @@
-//! Schemas that somebody sent, with a message or with a question: what they may become, and what checking a value against
-//! them may cost.
+//! Schemas that a client or a tool sent, with a message or with a question: what they may become, and what checking a
+//! value against them may cost.
 
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -66,14 +66,14 @@ async fn refused(message: Message) -> PostError {
     engine.post(message).await.expect_err("it is refused")
 }
 
-/// On a thread of its own: what never ends must not hold up whoever looks for that.
+/// On a thread of its own: a check that never ends must not block the test that looks for that.
 fn within_patience<T: Send + 'static>(story: impl AsyncFnOnce() -> T + Send + 'static) -> T {
-    let (sender, told) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         let _ = sender.send(runtime.block_on(story()));
     });
-    told.recv_timeout(PATIENCE).expect("it ends")
+    receiver.recv_timeout(PATIENCE).expect("it ends")
 }
 
 #[tokio::test]
@@ -205,7 +205,7 @@ async fn schemas_as_front_ends_send_them_are_taken() {
     assert_eq!(finished.outcome, RunOutcome::Ended(Termination::NaturalEnd));
 }
 
-/// The tool is at work, so its call is held all the same; nobody's answer is compared with what cannot be compared.
+/// The tool is at work, so its call is held all the same; no answer is checked against a schema that cannot be used.
 #[test]
 fn a_question_whose_schema_cannot_be_used_is_asked_without_it_and_says_so() {
     let (shown, read) = within_patience(async || {

@@ -30,7 +30,7 @@ impl Queue {
         Self { asked: Arc::default(), permits: Arc::new(Semaphore::new(0)) }
     }
 
-    /// What it is told to "pay" it asks about; all else it answers.
+    /// Asks for approval of a message that says "pay"; answers every other one.
     fn agent(&self, sent: &Sent) -> Agent {
         let (asked, permits) = (self.asked.clone(), self.permits.clone());
         let model = FunctionModel(move |request: ModelRequest, _| {
@@ -123,7 +123,7 @@ async fn queued_runs_of_two_tenants_take_turns() {
     assert_eq!(queue.asked(), wanted);
 }
 
-/// A store in which whoever looks for what is ready can be made to wait.
+/// A store in which the search for ready runs can be made to wait.
 struct SlowToClaim {
     store: MemoryStore,
     may_look: watch::Sender<bool>,
@@ -160,17 +160,17 @@ async fn a_posted_message_does_not_pass_queued_runs() {
     queue.permits.add_permits(3);
     remaining_events(&mut running).await;
     wait_until_released(&engine).await;
-    // The place is free, and whoever serves the line has not looked yet.
+    // The slot is free, and the search for queued runs has not found the next one yet.
     let (later, mut last) = post("b", "b1").await.unwrap();
     assert_eq!(later.status, PublicRunStatus::Queued);
     store.may_look.send_replace(true);
     remaining_events(&mut in_line).await;
     remaining_events(&mut last).await;
     assert_eq!(queue.asked(), ["x0 1", "a1 1", "b1 1"]);
-    // On a clock that stands still this passes when nobody has anything to do any more.
+    // On a paused clock this sleep ends when no task has anything left to do.
     tokio::time::sleep(Duration::from_millis(1)).await;
     let (alone, _watched) = post("a", "a2").await.unwrap();
-    assert_eq!(alone.status, PublicRunStatus::Running, "with nobody in line a run begins as it is posted");
+    assert_eq!(alone.status, PublicRunStatus::Running, "with an empty queue a run begins as it is posted");
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,4 +1,4 @@
-//! While every place is taken: what the clock and an interrupt say is heard at once, and nothing more executes.
+//! While every slot is taken: expiries and interrupts are processed at once, and nothing more executes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -103,7 +103,7 @@ impl FullEngine {
         self.engine.stream(Message::to("assistant", text)).await.unwrap()
     }
 
-    /// A run with a held call for each letter, that nobody works on.
+    /// A run with a held call for each letter, that no worker has loaded.
     async fn parked(&self, letters: &str) -> (RunId, Subscription) {
         let (posted, mut watched) = self.post(letters).await;
         until_named(&mut watched, "run.waiting").await;
@@ -132,7 +132,7 @@ async fn a_parked_approval_expires_in_time_and_its_run_continues_when_a_slot_is_
     let mut worker = full.fill().await;
     let denied = until_named(&mut watched, "tool.denied").await;
     assert_eq!((denied.at, full.harness.pending().await.len()), (EXPIRED, 0));
-    // Long after that it still stands in line: the only place is taken.
+    // Long after that it is still queued: the only slot is taken.
     tokio::time::advance(Duration::from_secs(600)).await;
     assert_eq!((full.harness.ended(&run).await, full.at_work.most()), (None, 1));
     full.door.notify_one();

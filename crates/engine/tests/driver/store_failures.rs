@@ -38,7 +38,7 @@ fn assistant(model: &Scripted, sent: &Sent) -> Agent {
         .tool(echo())
 }
 
-/// Says yes to whatever is open. Told that the store is in trouble, whoever decides says it again.
+/// Approves every pending call. The approver retries when the store fails.
 async fn approve_open(engine: &Engine, harness: &Harness) {
     for open in harness.pending().await {
         let decision = Decide::approve(&open.run, &open.call, "ann").with_id(open.id.as_str());
@@ -77,7 +77,7 @@ async fn with_one_failure(number: u64, fate: Fate) -> bool {
     let context = format!("commit {number} {fate:?}");
     assert_eq!(events, harness.log(&posted.run).await, "{context}: the watcher saw something else");
     assert_eq!(harness.ended(&posted.run).await, Some(Termination::NaturalEnd), "{context}");
-    // Nobody is asked about a call that was never sent.
+    // No approver is asked about a call that was never sent.
     assert_eq!(harness.count(&posted.run, "tool.suspended").await, 0, "{context}");
     let mut written: Vec<String> = sent.requests().iter().map(|request| request.call.to_string()).collect();
     written.sort();
@@ -119,8 +119,12 @@ async fn an_accepted_decision_is_not_forgotten_when_the_commit_that_processes_it
     let approved = |fact: &Fact| matches!(fact, Fact::ToolApproved { .. });
     let failed = std::sync::atomic::AtomicBool::new(false);
     let store = FaultyStore::new(&harness.store, move |_, events| {
-        let hears = events.iter().any(|event| approved(&event.fact));
-        if hears && !failed.swap(true, Ordering::AcqRel) { Fate::FailsBefore } else { Fate::Stored }
+        let processes_approval = events.iter().any(|event| approved(&event.fact));
+        if processes_approval && !failed.swap(true, Ordering::AcqRel) {
+            Fate::FailsBefore
+        } else {
+            Fate::Stored
+        }
     });
     let engine = harness.engine_on(store).agent(assistant(&model, &sent)).start().await.unwrap();
     let (run, mut watched) = held(&engine, to_assistant()).await;
@@ -139,7 +143,7 @@ async fn a_decision_between_the_last_inbox_read_and_the_release_is_processed() {
     let engine = harness.engine_on(store.clone()).agent(assistant(&model, &sent)).start().await.unwrap();
     let (run, mut watched) = held(&engine, to_assistant()).await;
     store.hung.notified().await;
-    // Another node brings it: nobody here is told.
+    // Another node stores it: this engine gets no notification.
     let shown = harness.pending().await.remove(0);
     let decision = Decision {
         id: None,
@@ -224,7 +228,7 @@ async fn a66_a_result_that_cannot_be_stored_is_not_published() {
     }
     assert_eq!(seen, harness.names(&posted.run).await);
     assert!(!seen.contains(&"tool.execution_succeeded".to_owned()), "{seen:?}");
-    // The tools have run, once each, and nobody claims that they have.
+    // The tools have run, once each, and the log does not say that they have.
     assert_eq!(sent.count(), 1);
 }
 
@@ -239,7 +243,7 @@ async fn a67_an_end_that_cannot_be_stored_is_not_published_and_readers_get_the_e
     let (posted, mut watched) = engine.stream(to_assistant()).await.unwrap();
     nothing_happens(&mut watched, &harness, &posted.run).await;
     assert_eq!(harness.ended(&posted.run).await, None);
-    // After a restart nothing is in memory: whoever watches has to read, and is told that this fails.
+    // After a restart nothing is in memory: a watcher has to read, and gets the error.
     engine.abort();
     let harness = harness.reopen();
     store.unreadable.store(true, Ordering::Release);
@@ -254,7 +258,7 @@ async fn a_commit_that_fails_after_it_is_stored_loses_and_repeats_nothing() {
     at_every_commit(Fate::FailsAfter).await;
 }
 
-/// The append that the worker makes in its place is refused, and the run must not stay held by nobody.
+/// The append that the worker makes in its place is refused, and the run must not stay without a worker.
 #[tokio::test(start_paused = true)]
 async fn a_commit_that_is_stored_after_its_worker_looked_for_it_loses_and_repeats_nothing() {
     at_every_commit(Fate::ComesLate).await;

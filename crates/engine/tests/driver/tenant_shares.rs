@@ -20,7 +20,7 @@ use crate::harness::{FunctionModel, Harness, Sent, accepted, ask, call, remainin
 const SLOTS: usize = 20;
 const SHARE: usize = 18;
 
-/// Runs that are told to "sleep" do so until one of them is woken; those that are told to "pay" ask first; others answer.
+/// A run whose message says "sleep" does so until one is woken; one that says "pay" asks first; others answer.
 struct Shared {
     harness: Harness,
     engine: Engine,

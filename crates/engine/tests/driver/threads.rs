@@ -252,7 +252,7 @@ async fn a_message_after_an_earlier_one_reads_only_what_was_before_it() {
     let edited = Message { after: Some(answer.clone()), ..says("m2, better") };
     engine.run(edited).await.unwrap();
     assert_eq!(model.last_read(), ["user: m1", "assistant: Yes.[]", "user: m2, better"]);
-    // The first one is answered anew.
+    // The first one is answered again.
     let again = Message { after: Some("m1".into()), content: None, ..says("") };
     engine.run(again).await.unwrap();
     assert_eq!(model.last_read(), ["user: m1"]);
@@ -266,7 +266,7 @@ async fn a_message_after_one_that_is_not_there_or_leaves_a_call_open_is_refused(
     let (harness, model) = (Harness::new(), asking(&[("a", "echo", json!({}))]));
     let (engine, asked) = two_rounds(&harness, &model).await;
     for (after, why) in [
-        (MessageId::from("nobody"), "the thread has no such message"),
+        (MessageId::from("missing"), "the thread has no such message"),
         (asked, "it leaves a call without its result"),
     ] {
         let message = Message { after: Some(after.clone()), ..says("again") };
@@ -285,8 +285,8 @@ async fn a_message_that_is_empty_has_no_agent_or_has_a_used_id_is_refused() {
     assert_eq!(engine.post(used).await.unwrap_err(), PostError::MessageIdTaken("m1".into()));
     assert_eq!(engine.post(says("  ")).await.unwrap_err(), PostError::Empty);
     assert_eq!(engine.post(Message { content: None, ..says("") }).await.unwrap_err(), PostError::Empty);
-    let nobody = Message::to("nobody", "hello");
-    assert_eq!(engine.post(nobody).await.unwrap_err(), PostError::NoSuchAgent("nobody".into()));
+    let to_a_missing_agent = Message::to("missing", "hello");
+    assert_eq!(engine.post(to_a_missing_agent).await.unwrap_err(), PostError::NoSuchAgent("missing".into()));
     let bytes = engine::posting::MESSAGE_BYTES_MAX + 1;
     assert_eq!(engine.post(says(&"x".repeat(bytes))).await.unwrap_err(), PostError::TooLarge { bytes });
 }

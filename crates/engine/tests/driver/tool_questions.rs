@@ -29,7 +29,7 @@ fn question(mode: ResumeMode, schema: Option<Value>) -> Outcome {
     }))
 }
 
-/// Asks once, then says what it was told.
+/// Asks once, then returns the answer.
 fn picker(sent: &Sent, mode: ResumeMode, schema: Option<Value>) -> impl Tool + use<> {
     let definition = ToolDefinition::new("pick", "Asks back").read();
     sent.tool(definition, move |request| match &request.resume {

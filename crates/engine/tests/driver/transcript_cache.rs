@@ -26,31 +26,31 @@ async fn decided_later(settings: Settings, readable: bool) -> (Harness, Scripted
     wait_until_released(&engine).await;
     store.unreadable.store(!readable, Ordering::Release);
     accepted(engine.decide(Decide::approve(&run, &call("a"), "ann")).await);
-    // On a clock that stands still this passes when nobody has anything to do any more.
+    // On a paused clock this sleep ends when no task has anything left to do.
     tokio::time::sleep(Duration::from_millis(1)).await;
-    let went_on = harness.ended(&run).await.is_some();
+    let continued = harness.ended(&run).await.is_some();
     store.unreadable.store(false, Ordering::Release);
-    // Whoever found the store in trouble looks again.
+    // A worker that could not read the store tries again.
     tokio::time::sleep(Duration::from_secs(2)).await;
     wait_until_released(&engine).await;
     assert_eq!(harness.ended(&run).await, Some(Termination::NaturalEnd));
     assert_eq!(sent.count(), 1);
-    (harness, model, went_on)
+    (harness, model, continued)
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_cached_transcript_is_not_read_again() {
-    let (_stage, model, went_on) = decided_later(Settings::default(), false).await;
-    assert!(went_on);
-    let (_stage, from_the_log, went_on) =
+    let (_stage, model, continued) = decided_later(Settings::default(), false).await;
+    assert!(continued);
+    let (_stage, from_the_log, continued) =
         decided_later(Settings { transcript_cache_bytes: 0, ..Settings::default() }, true).await;
-    assert!(went_on);
+    assert!(continued);
     assert_eq!(model.last_read(), from_the_log.last_read());
 }
 
 #[tokio::test(start_paused = true)]
 async fn without_a_cache_the_log_is_read_and_nothing_else_changes() {
-    let (_stage, _, went_on) =
+    let (_stage, _, continued) =
         decided_later(Settings { transcript_cache_bytes: 0, ..Settings::default() }, false).await;
-    assert!(!went_on, "the log cannot be read, so nobody can know what the model is to be shown");
+    assert!(!continued, "the log cannot be read, so the worker cannot know what to show the model");
 }

@@ -88,7 +88,7 @@ async fn a_run_after_more_runs_than_are_read_is_shown_the_newest() {
     assert_eq!((read.len(), read.last().map(String::as_str)), (RUNS_MAX + 2, Some("user: last")));
 }
 
-/// A thread with so many runs of four messages each, and some of them long.
+/// A thread with `count` runs of four messages each, and some of them long.
 async fn long_thread(engine: &engine::Engine, count: usize) {
     for number in 0..count {
         let text = format!("{number} {}", "x".repeat(8 * 1024));
@@ -97,7 +97,7 @@ async fn long_thread(engine: &engine::Engine, count: usize) {
     }
 }
 
-/// Calls `echo` first and then answers; where it is told to "pay" it asks for a transfer in place of that.
+/// Calls `echo` first and then answers; where the message says "pay" it asks for a transfer in place of that.
 fn agent(sent: &Sent, trim: Trim) -> (Agent, std::sync::Arc<std::sync::Mutex<Vec<ModelRequest>>>) {
     let seen = std::sync::Arc::<std::sync::Mutex<Vec<ModelRequest>>>::default();
     let requests = seen.clone();
@@ -139,7 +139,7 @@ async fn of_a_long_thread_no_more_is_kept_than_the_model_is_shown_and_the_rest_i
         store.unreadable.store(true, Ordering::Release);
         accepted(engine.decide(Decide::approve(&run, &call("a"), "ann")).await);
         tokio::time::sleep(Duration::from_millis(1)).await;
-        assert!(harness.ended(&run).await.is_some(), "it goes on with what is at hand");
+        assert!(harness.ended(&run).await.is_some(), "it continues with the cached transcript");
     }
 }
 

@@ -1,4 +1,4 @@
-//! Whoever shows what people have to answer, or what the model reads, is told and shown what there is.
+//! A client that shows pending approvals, or what the model reads, gets every change and the current state.
 
 use engine::agent::Agent;
 use engine::deciding::Decide;
@@ -42,7 +42,7 @@ async fn each_change_of_what_is_held_is_reported_to_its_tenant_only() {
     engine.abort();
     drop(engine);
     let nothing_more = tokio::time::timeout(std::time::Duration::from_secs(60), late.next()).await;
-    assert_eq!(nothing_more.unwrap_or(None), None, "what was before is not told again");
+    assert_eq!(nothing_more.unwrap_or(None), None, "earlier changes are not sent again");
 }
 
 #[tokio::test(start_paused = true)]
@@ -59,7 +59,7 @@ async fn a_commit_whose_answer_is_lost_is_reported_too() {
     let mut feed = feed_of(&engine, &Tenant::default());
     let (run, _watched) = held(&engine, to_assistant()).await;
     let news = tokio::time::timeout(std::time::Duration::from_secs(3600), feed.next()).await;
-    assert_eq!(news.expect("nobody is told"), news_of(&run));
+    assert_eq!(news.expect("the feed reports it"), news_of(&run));
     assert_eq!(harness.pending().await.len(), 1);
 }
 

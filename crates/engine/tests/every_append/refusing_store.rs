@@ -9,7 +9,7 @@ use engine::store::{
 use machine::id::RunId;
 use machine::inbox::{Item, Verdict};
 
-/// What becomes of the commit.
+/// What happens to the commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     /// Nothing is stored: the store cannot be reached.
@@ -45,7 +45,7 @@ impl RefusingStore {
         self.commits.load(Ordering::Acquire) == self.number
     }
 
-    /// The story has had so many commits that the one of this number was among them.
+    /// Whether the run has made at least this number of commits.
     pub(crate) fn was_reached(&self) -> bool {
         self.commits.load(Ordering::Acquire) >= self.number
     }
@@ -92,7 +92,7 @@ impl Wrapper for RefusingStore {
             if let (Fate::AnswerLost, Some(lease)) = (self.fate, &created.lease)
                 && self.is_at_the_number()
             {
-                // No store gives a run to somebody whom it cannot tell.
+                // No store keeps a lease for a worker that never got the answer.
                 self.inner.release(lease).await?;
             }
             Ok(created)

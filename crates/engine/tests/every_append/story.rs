@@ -1,5 +1,5 @@
-//! A run with two approvals, a write that nobody holds, a question and a child, and one that is interrupted while it is
-//! held; told by people who say everything again until they are answered.
+//! A run with two approvals, a write that needs none, a question and a child, and one that is interrupted while it is
+//! held; every caller repeats each request until it gets an answer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,7 +31,7 @@ use crate::refusing_store::{Fate, RefusingStore};
 
 /// Long enough for everything that can happen by itself.
 const QUIET: Duration = Duration::from_secs(60);
-/// More than the story has, or somebody is asked for ever.
+/// More than the story has; beyond it the run asks for ever.
 const QUESTION_COUNT_MAX: usize = 12;
 
 pub(crate) struct Story {
@@ -52,7 +52,7 @@ fn agent_tool() -> impl Tool {
     DeclaredTool::new(definition.approval(Approval::Never))
 }
 
-/// Asks once, then says what it was told.
+/// Asks once, then returns the answer.
 fn picker(sent: &Sent) -> impl Tool + use<> {
     sent.tool(ToolDefinition::new("pick", "Asks back").read(), |request| match &request.resume {
         None => Outcome::Answered(ToolAnswer::Pending(SuspendRequest {
@@ -121,7 +121,7 @@ impl Story {
                 break;
             }
             let open = self.approvals(Some(ApprovalStatus::Pending)).await;
-            assert!(!open.is_empty(), "{}: nothing happens and nobody is asked", self.context);
+            assert!(!open.is_empty(), "{}: nothing happens and no approval is pending", self.context);
             for shown in open {
                 self.answer(&shown).await;
             }
@@ -131,7 +131,7 @@ impl Story {
         self.assert_it_ended_right(&run).await
     }
 
-    /// Whoever is told that the store is in trouble looks whether the message arrived, and else says it again.
+    /// A caller that gets a store error checks whether the message arrived, and otherwise posts it again.
     async fn post(&self, agent: &str) -> (RunId, Subscription) {
         let message = || Message::to(agent, "go").on_thread(format!("thr_{agent}"));
         for _ in 0..2 {
@@ -165,7 +165,7 @@ impl Story {
         }
     }
 
-    /// Whoever lost a run leaves it alone. Another process finds it and goes on.
+    /// A worker that lost a run leaves it alone. Another process finds it and continues.
     async fn take_over(&mut self) {
         self.is_taken_over = true;
         assert_eq!(self.engine.runs_in_memory(), 0, "{}: the run is lost, and still held", self.context);
@@ -184,7 +184,7 @@ impl Story {
                 assert_eq!(self.effects(shown.call.as_str()), 1, "{}", self.context);
                 shown.result("ann", json!(if shown.call.as_str() == "b" { "posted" } else { "sent" }))
             }
-            other => panic!("{}: nobody can answer {other:?}", self.context),
+            other => panic!("{}: no person can answer {other:?}", self.context),
         };
         let decision = decision.with_id(shown.id.as_str());
         let verdict = match self.engine.decide(decision.clone()).await {
@@ -264,7 +264,7 @@ impl Story {
         let approvals = self.approvals(None).await;
         assert!(
             approvals.iter().all(|shown| shown.decided_at.is_some()),
-            "{context}: somebody is still asked"
+            "{context}: an approval is still pending"
         );
         // One of a, d, t and z each, and no call twice but those whose answer went with a lease.
         let doubts = approvals.iter().filter(|shown| shown.kind == SuspensionKind::InDoubt).count();
