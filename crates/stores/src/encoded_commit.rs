@@ -271,7 +271,7 @@ impl EncodedEvents {
         let mut body = String::new();
         for (event, seq) in events.iter().zip(expected_seq + 1..) {
             if event.seq != seq {
-                return Err(impossible(format!("event {} stands where {seq} belongs", event.seq)));
+                return Err(impossible(format!("found event {} where {seq} belongs", event.seq)));
             }
             if !body.is_empty() {
                 body.push('\n');

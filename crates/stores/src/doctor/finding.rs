@@ -81,14 +81,14 @@ impl FindingCode {
                  go on with the last backup that the doctor finds nothing in."
             }
             Self::InboxDiffers => {
-                "Something that was accepted may never be heard: look at the run, \
+                "Something that was accepted may never be processed: look at the run, \
                  and interrupt it if it does not go on."
             }
             Self::ConstraintBroken | Self::Orphan => {
                 "This software writes no such row. Keep a copy of the store, find out who else writes to it, \
                  and go on with the last backup that the doctor finds nothing in."
             }
-            Self::ChildLost => "Nobody will ever answer the call: interrupt the run.",
+            Self::ChildLost => "The call will never be answered: interrupt the run.",
             Self::RevisionDiffers => {
                 "The run cannot go on without its frozen agent: interrupt it, or go on with a backup that has it."
             }
@@ -141,5 +141,17 @@ impl Findings {
     #[must_use]
     pub const fn counts(&self) -> &BTreeMap<FindingCode, u64> {
         &self.counts
+    }
+}
+
+/// Findings at one place.
+pub(crate) struct PlaceFindings<'f> {
+    pub(crate) place: &'f str,
+    pub(crate) findings: &'f mut Findings,
+}
+
+impl PlaceFindings<'_> {
+    pub(crate) fn add(&mut self, code: FindingCode, what: impl Into<String>) {
+        self.findings.add(code, self.place, what);
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use engine::arguments;
 use machine::apply::{apply, initial_control};
-use machine::event::{Event, Fact, OpenedSuspension};
+use machine::event::{Event, Fact};
 use machine::id::{DecisionId, SuspensionId};
 use machine::projection_rows::{ClosedRow, InboxPosition, OpenedRow, ProjectionRows};
 use machine::tool::Arguments;
@@ -72,13 +72,13 @@ pub(crate) const SUSPENSION_COLUMNS: [&str; 13] = [
 ];
 
 /// A commit as it is stored.
-pub(crate) struct Commit<'r> {
-    pub(crate) tenant: &'r str,
+pub(crate) struct Commit {
+    pub(crate) tenant: String,
     pub(crate) first_seq: u64,
     pub(crate) last_seq: u64,
-    pub(crate) checkpoint: &'r str,
+    pub(crate) checkpoint: String,
     /// The stored events, one per line.
-    pub(crate) body: &'r str,
+    pub(crate) body: String,
 }
 
 /// The fold of a log while it is read, commit by commit.
@@ -89,7 +89,7 @@ pub(crate) struct LogFold {
 
 impl LogFold {
     /// Folds the next commit of a log of this tenant. Returns the rows that the commit writes beside the log.
-    pub(crate) fn fold_commit(&mut self, tenant: &str, commit: &Commit<'_>) -> Result<ProjectionRows, Fault> {
+    pub(crate) fn fold_commit(&mut self, tenant: &str, commit: &Commit) -> Result<ProjectionRows, Fault> {
         let next = self.expected.as_ref().map_or(1, |expected| expected.control.seq.saturating_add(1));
         let events = events(commit, next, tenant)?;
         let mut rows = ProjectionRows::default();
@@ -136,7 +136,7 @@ impl ExpectedRun {
             }
         }
         for event in events {
-            self.decisions.extend(decision_id_of(&event.fact).cloned());
+            self.decisions.extend(event.fact.decision_id().cloned());
             if let Fact::RunStarted { .. } = event.fact {
                 self.started_at = self.started_at.or(Some(event.at));
             }
@@ -148,11 +148,11 @@ impl ExpectedRun {
 }
 
 /// The events of one commit, which must begin with the number `next`.
-fn events(commit: &Commit<'_>, next: u64, tenant: &str) -> Result<Vec<Event>, Fault> {
-    let Commit { first_seq: first, last_seq: last, checkpoint: word, body, .. } = *commit;
+fn events(commit: &Commit, next: u64, tenant: &str) -> Result<Vec<Event>, Fault> {
+    let Commit { first_seq: first, last_seq: last, checkpoint: ref word, ref body, .. } = *commit;
     let log_broken = |what: String| new_fault(FindingCode::LogBroken, what);
     if first != next {
-        return Err(log_broken(format!("event {next} belongs where the commit of {first} to {last} stands")));
+        return Err(log_broken(format!("expected event {next}, found the commit of {first} to {last}")));
     }
     let count = body.lines().count() as u64;
     if last.checked_sub(first).map(|behind| behind.saturating_add(1)) != Some(count) {
@@ -163,7 +163,7 @@ fn events(commit: &Commit<'_>, next: u64, tenant: &str) -> Result<Vec<Event>, Fa
         let event = event_codec::decode(line)
             .map_err(|why| new_fault(FindingCode::Unreadable, format!("event {seq}: {why}")))?;
         if event.seq != seq {
-            return Err(log_broken(format!("event {} stands where {seq} belongs", event.seq)));
+            return Err(log_broken(format!("found event {} where {seq} belongs", event.seq)));
         }
         if let Some(what) = digest_mismatch(&event) {
             return Err(log_broken(format!("event {seq}: {what}")));
@@ -171,7 +171,7 @@ fn events(commit: &Commit<'_>, next: u64, tenant: &str) -> Result<Vec<Event>, Fa
         events.push(event);
     }
     let expected = checkpoint_name(checkpoint::from_events(&events));
-    if word != expected {
+    if *word != expected {
         return Err(log_broken(format!(
             "the commit of events {first} to {last} is called {word}, and is a {expected}"
         )));
@@ -191,72 +191,10 @@ fn impossible(why: machine::ImpossibleEvent) -> Fault {
 
 /// `Some` if arguments do not match their digest: the digest must identify what was decided on.
 fn digest_mismatch(event: &Event) -> Option<String> {
-    let arguments = match &event.fact {
-        Fact::ToolRequested { arguments, .. } => Some(arguments),
-        Fact::ApprovalRequested(OpenedSuspension { arguments, .. })
-        | Fact::ToolSuspended(OpenedSuspension { arguments, .. })
-        | Fact::ToolApproved { arguments, .. }
-        | Fact::ToolResumed { arguments, .. } => arguments.as_ref(),
-        Fact::RunQueued(_)
-        | Fact::RunStarted { .. }
-        | Fact::RunWaiting { .. }
-        | Fact::RunResumed {}
-        | Fact::RunInterrupting { .. }
-        | Fact::RunEnding { .. }
-        | Fact::RunEnded { .. }
-        | Fact::RunRecovered { .. }
-        | Fact::StepStarted { .. }
-        | Fact::StepEnded { .. }
-        | Fact::MessageAdded(_)
-        | Fact::ModelRetrying { .. }
-        | Fact::PhaseAnswered { .. }
-        | Fact::StateChanged { .. }
-        | Fact::ApprovalVoided { .. }
-        | Fact::ToolDenied { .. }
-        | Fact::ExecutionStarted { .. }
-        | Fact::ExecutionSucceeded { .. }
-        | Fact::ExecutionFailed { .. }
-        | Fact::ToolCancelled { .. }
-        | Fact::ChildStarted { .. }
-        | Fact::ChildEnded { .. } => None,
-    };
-    let Some(Arguments::Valid { value, digest }) = arguments else { return None };
+    let (_, Arguments::Valid { value, digest }) = event.fact.arguments()? else { return None };
     match arguments::digest(value) {
         Ok(found) if found == *digest => None,
         Ok(_) => Some("the arguments are not those of their digest".into()),
         Err(why) => Some(format!("the arguments have no digest: {why}")),
-    }
-}
-
-/// The id of the decision that a fact follows from, if it had one.
-fn decision_id_of(fact: &Fact) -> Option<&DecisionId> {
-    match fact {
-        Fact::ApprovalVoided { decision_id, .. }
-        | Fact::ToolApproved { decision_id, .. }
-        | Fact::ToolDenied { decision_id, .. }
-        | Fact::ToolResumed { decision_id, .. }
-        | Fact::ToolCancelled { decision_id, .. } => decision_id.as_ref(),
-        Fact::RunQueued(_)
-        | Fact::RunStarted { .. }
-        | Fact::RunWaiting { .. }
-        | Fact::RunResumed {}
-        | Fact::RunInterrupting { .. }
-        | Fact::RunEnding { .. }
-        | Fact::RunEnded { .. }
-        | Fact::RunRecovered { .. }
-        | Fact::StepStarted { .. }
-        | Fact::StepEnded { .. }
-        | Fact::MessageAdded(_)
-        | Fact::ModelRetrying { .. }
-        | Fact::PhaseAnswered { .. }
-        | Fact::StateChanged { .. }
-        | Fact::ToolRequested { .. }
-        | Fact::ApprovalRequested(_)
-        | Fact::ToolSuspended(_)
-        | Fact::ExecutionStarted { .. }
-        | Fact::ExecutionSucceeded { .. }
-        | Fact::ExecutionFailed { .. }
-        | Fact::ChildStarted { .. }
-        | Fact::ChildEnded { .. } => None,
     }
 }

@@ -1,25 +1,37 @@
-//! Shared by the doctors of all stores: findings, the fold of a log, and the rows that follow from a log.
+//! The doctor: examines everything in a store, compares it with the logs, and changes nothing. A store only answers
+//! the queries of `rows`; every comparison is made here.
+//!
+//! It can run beside a server. Threads are read in short transactions, each with a snapshot of its own, and rows in
+//! pages, so that neither the database nor this process has to hold much.
 //!
 //! The log of a run is the only source of truth about it. Everything else follows from the logs, so everything else can
 //! be checked: the fold of each log is the stored state, and the rows beside it are those that its events write. Data
 //! that exists only in one event (the text of a message, a result) can only be checked for its form.
 
+mod examination;
 mod fault;
 mod finding;
-mod grants;
+mod keys;
 mod log;
+mod rows;
 mod run;
+mod thread;
 mod value;
 
 pub use finding::{Finding, FindingCode, Findings};
 
-pub(crate) use fault::{Fault, new_fault};
-pub(crate) use grants::compare_grant;
-pub(crate) use log::{Commit, ExpectedRun, LogFold, SUSPENSION_COLUMNS};
-pub(crate) use run::{
-    INBOX_COLUMNS, RUN_COLUMNS, awaited_children, control_fault, decision_fault, inbox_columns, run_columns,
+pub(crate) use examination::{
+    ExaminedStore, examine_all_threads, examine_revisions, examine_threads, record,
 };
-pub(crate) use value::{ColumnValue, differences, integer, text};
+pub(crate) use fault::{ExamineError, Fault};
+pub(crate) use log::{Commit, LogFold, SUSPENSION_COLUMNS};
+pub(crate) use rows::{
+    AgentRow, CommitPage, CountedTable, DecisionRow, InboxRow, PostKeyRow, RunRow, SnapshotRows, StateRow,
+    StoredGrant, StoredHead, StoredResponseRow, SuspensionRow, ThreadRow,
+};
+pub(crate) use run::{INBOX_COLUMNS, RUN_COLUMNS};
+pub(crate) use thread::MESSAGE_COLUMNS;
+pub(crate) use value::ColumnValue;
 
 /// The findings, and how much was examined.
 #[derive(Clone, Debug)]

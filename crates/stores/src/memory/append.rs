@@ -62,7 +62,7 @@ fn check_log(thread: &ThreadId, run: Option<&MemoryRun>, append: &Append) -> Res
     for event in &append.events {
         seq += 1;
         if event.seq != seq {
-            return Err(impossible(format!("event {} stands where {seq} belongs", event.seq)));
+            return Err(impossible(format!("found event {} where {seq} belongs", event.seq)));
         }
     }
     let control = &append.control;
@@ -96,7 +96,7 @@ fn check_ids(
             return Err(impossible(format!("the thread has a call {call} already")));
         }
         if is_taken(&MessageId::from(format!("msg_{call}"))) {
-            return Err(impossible(format!("the message of call {call} is somebody else's")));
+            return Err(impossible(format!("the message of call {call} is already in use")));
         }
     }
     let mut messages: BTreeSet<&MessageId> = BTreeSet::new();

@@ -146,7 +146,7 @@ pub(super) fn stored_names<'l>(
 }
 
 pub(super) fn reply_lost<T>(_: T) -> PostgresError {
-    unavailable("whoever asked the database is gone")
+    unavailable("the task that queried the database is gone")
 }
 
 impl PostgresShared {

@@ -129,7 +129,7 @@ impl<W: BatchItem> BatchQueue<W> {
 
 fn log_panic(ended: Result<(), JoinError>) {
     if let Err(why) = ended {
-        tracing::error!(%why, "commits that went together came to nothing");
+        tracing::error!(%why, "batched commit task panicked");
     }
 }
 
@@ -181,9 +181,9 @@ mod tests {
     fn work_queued_while_senders_are_busy_is_batched() {
         let queue = queue(2);
         assert!(queue.push(work("a", 1)), "a sender is free");
-        assert!(!queue.push(work("b", 1)), "whoever is about to go takes it along");
+        assert!(!queue.push(work("b", 1)), "the task that is about to start takes it along");
         assert_eq!(names(queue.next()), ["a", "b"]);
-        assert!(!queue.push(work("c", 1)), "whoever is on the way comes back for it");
+        assert!(!queue.push(work("c", 1)), "the running task comes back for it");
         assert_eq!(names(queue.next()), ["c"]);
         assert!(queue.next().is_none());
         assert!(queue.push(work("d", 1)), "the sender that found nothing has ended");

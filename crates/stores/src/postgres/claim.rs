@@ -106,7 +106,7 @@ impl PostgresShared {
             Some(error) if claimed.is_empty() => Err(error),
             Some(PostgresError(refused)) => {
                 // Return the runs claimed so far: with an error they would stay held without a worker.
-                tracing::error!(%refused, "not all that is ready could be claimed");
+                tracing::error!(%refused, "some ready runs could not be claimed");
                 Ok(claimed)
             }
             None => Ok(claimed),

@@ -27,7 +27,7 @@ pub(super) async fn run(shared: Arc<PostgresShared>, address: Address) {
         let wait = match heartbeat.tick().await {
             Ok(()) => heartbeat.next_at().saturating_duration_since(Instant::now()),
             Err(PostgresError(refused)) => {
-                tracing::warn!(%refused, "the pulse of this node was interrupted; trying again");
+                tracing::warn!(%refused, "this node's heartbeat failed; retrying");
                 heartbeat.connection = None;
                 RETRY_AFTER
             }
@@ -194,7 +194,7 @@ impl Heartbeat {
         let (sql, lease_ms) = (include_str!("sql/node_renew.sql"), self.lease_ms());
         let rows = self.query(sql, &[&node, &shared.clock.override_ms(), &lease_ms]).await?;
         if rows.is_empty() {
-            tracing::error!(node, "the lease of this node was lost; others go on with its runs");
+            tracing::error!(node, "this node lost its lease; other nodes continue its runs");
             shared.leases.lose(node);
             shared.incoming.push_ready();
         } else if shared.leases.renew(node, asked.plus(shared.settings.lease)) {
@@ -219,7 +219,7 @@ impl Heartbeat {
         if unknown.is_empty() {
             return Ok(());
         }
-        tracing::warn!(count = unknown.len(), "the answer of a claim was lost; its runs are let go");
+        tracing::warn!(count = unknown.len(), "the response to a claim was lost; releasing its runs");
         let (runs, epochs): (Vec<i64>, Vec<i64>) = unknown.into_iter().unzip();
         let sql = include_str!("sql/strangers_let_go.sql");
         self.query(sql, &[&node, &runs, &epochs, &shared.clock.override_ms()]).await?;
@@ -237,7 +237,7 @@ impl Heartbeat {
         let rows = self.query("SELECT take_over($1, $2)", &[&lease_ms, &at]).await?;
         let freed: i64 = rows.first().map(|row| row.try_get(0)).transpose()?.unwrap_or(0);
         if freed > 0 {
-            tracing::warn!(freed, "another node is gone; its runs go on elsewhere");
+            tracing::warn!(freed, "another node is gone; other nodes continue its runs");
             self.shared.incoming.push_ready();
             self.shared.outgoing.queue_ready();
         }
@@ -264,7 +264,7 @@ impl Heartbeat {
         if self.connection.as_ref().is_none_or(|connection| connection.client.is_closed()) {
             return Err(refused.into());
         }
-        tracing::warn!(%refused, "other nodes could not be told what concerns them; they find it by looking");
+        tracing::warn!(%refused, "NOTIFY failed; other nodes will pick this up by polling");
         self.retry_send_at = Some(Instant::now() + SEND_RETRY_AFTER);
         Ok(())
     }

@@ -8,7 +8,7 @@ use machine::Control;
 use machine::control::ControlDecodeError;
 use machine::id::{AgentName, CallId, Digest, RunId};
 
-use super::doctor::log::{CommitPage, parse_commit};
+use super::doctor::rows::commits;
 use super::errors::{PostgresError, corrupt};
 use super::nul_escape::unescape;
 use super::snapshot::Snapshot;
@@ -151,12 +151,10 @@ async fn holder(
 async fn fold_log(snapshot: &Snapshot<'_>, run: i64, tenant: &str) -> Result<Control, PostgresError> {
     let (mut log, mut after) = (LogFold::default(), 0);
     loop {
-        let page = CommitPage::read(snapshot, run, after).await?;
-        for row in &page.rows {
-            let owner = unescape(row.try_get(0)?);
-            let commit = parse_commit(row, &owner)?;
+        let page = commits(snapshot, run, after).await?;
+        for commit in &page.commits {
             after = commit.last_seq;
-            log.fold_commit(tenant, &commit).map_err(|fault| broken_log(run, &fault))?;
+            log.fold_commit(tenant, commit).map_err(|fault| broken_log(run, &fault))?;
         }
         if page.is_last {
             return Ok(log.finish().map_err(|fault| broken_log(run, &fault))?.control);

@@ -192,7 +192,7 @@ mod tests {
         assert!(!leases.may_send(&lease(7, 2)), "another epoch is another lease");
         leases.lose(1);
         assert!(!leases.may_send(&lease(7, 1)));
-        assert!(!leases.add(1, lease(7, 1), 0), "what is claimed by a lost node is nobody's");
+        assert!(!leases.add(1, lease(7, 1), 0), "a lost node cannot hold what it claims");
     }
 
     #[test]

@@ -20,7 +20,7 @@ const RETRY_AFTER: Duration = Duration::from_millis(200);
 pub(super) async fn listen(shared: Arc<PostgresShared>, address: Address) {
     loop {
         let Err(PostgresError(refused)) = listen_once(&shared, &address).await;
-        tracing::debug!(%refused, "nobody listens for other nodes; trying again");
+        tracing::debug!(%refused, "no connection receives notifications of other nodes; retrying");
         tokio::time::sleep(RETRY_AFTER).await;
     }
 }
@@ -53,7 +53,7 @@ async fn subscribe(shared: &PostgresShared, probe: &ListenProbe, client: &Client
                 return std::future::pending().await;
             }
             tracing::warn!(
-                "what is said to this node does not arrive; it finds by looking what it is not told. A proxy before the database may give statements of one connection to several"
+                "LISTEN/NOTIFY is not delivering; this node falls back to polling. Is a transaction-pooling proxy (PgBouncer) in front of the database?"
             );
             unavailable("no notification arrived")
         }

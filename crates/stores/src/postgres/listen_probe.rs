@@ -83,7 +83,7 @@ impl OpeningConnection {
         let sent = connections.read("SELECT pg_notify($1, $2)", &[&Self::channel(schema), &note]).await;
         if let Err(PostgresError(refused)) = sent {
             // No reason to refuse: polling finds what notifications would have announced.
-            tracing::warn!(%refused, "the database takes no notifications; nodes find by looking what they are not told");
+            tracing::warn!(%refused, "the database refuses NOTIFY; nodes fall back to polling");
             return Ok(());
         }
         if self.probe.arrives_within(time).await {

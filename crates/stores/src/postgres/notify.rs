@@ -420,7 +420,7 @@ mod tests {
         while let rest = outgoing.take().payloads(8)
             && !rest.is_empty()
         {
-            assert_eq!(rest.first().cloned(), Some(format!("~8:{sent}")), "it goes on behind what was sent");
+            assert_eq!(rest.first().cloned(), Some(format!("~8:{sent}")), "it continues after what was sent");
             sent += rest.len();
         }
         assert_eq!(sent, DELTA_COUNT_MAX);

@@ -261,6 +261,6 @@ pub(super) fn parse_event(line: &str, seq: u64) -> Result<Event, PostgresError> 
     if event.seq == seq {
         Ok(event)
     } else {
-        Err(corrupt(format!("event {} stands where {seq} belongs", event.seq)))
+        Err(corrupt(format!("found event {} where {seq} belongs", event.seq)))
     }
 }

@@ -1,4 +1,4 @@
-//! Looks up which call ids are taken on a thread. Runs ask whenever a model has requested calls, so many ask at once:
+//! Looks up which call ids are taken on a thread. Runs ask whenever a model has requested calls, often many at once:
 //! their lookups are batched into one read.
 
 use std::collections::{BTreeMap, BTreeSet};

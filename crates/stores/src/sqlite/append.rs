@@ -176,7 +176,7 @@ fn write_thread(tx: &WriteTx<'_>, target: &CommitTarget, commit: &EncodedCommit)
             include_str!("sql/message_awaited.sql"),
             params![thread, message.id.as_str(), role],
         )? {
-            return Err(impossible(format!("message {} is somebody else's", message.id)));
+            return Err(impossible(format!("message {} is already in use", message.id)));
         }
         tx.execute(
             include_str!("sql/message_insert.sql"),
@@ -188,7 +188,7 @@ fn write_thread(tx: &WriteTx<'_>, target: &CommitTarget, commit: &EncodedCommit)
     }
     for call in &commit.rows.calls {
         if is_awaited(tx, include_str!("sql/call_awaited.sql"), params![thread, call.as_str(), target.row])? {
-            return Err(impossible(format!("the message of call {call} is somebody else's")));
+            return Err(impossible(format!("the message of call {call} is already in use")));
         }
         tx.execute(include_str!("sql/call_insert.sql"), params![tenant, thread, call.as_str()])?;
     }

@@ -125,7 +125,7 @@ impl ClaimProgress {
 
     /// One unreadable run or index must not keep the others from being claimed.
     fn note(&mut self, error: SqliteError) {
-        tracing::error!(refused = %error.0, "not all that is ready could be looked at");
+        tracing::error!(refused = %error.0, "some ready runs could not be read");
         self.trouble.get_or_insert(error);
     }
 }
@@ -171,7 +171,7 @@ impl Claims<'_> {
         }
         let found = match (SqliteStoredRun::find(self.connection, row), condition) {
             (Err(SqliteError(StoreError::Failed(StoreFailure::Corrupt(why)))), ClaimCondition::Ready(_)) => {
-                tracing::error!(row, why, "a run cannot be read and stands still; see what the doctor says");
+                tracing::error!(row, why, "run is unreadable and has been halted; run `holdpoint doctor`");
                 held.skip(SkipKey::Run(row));
                 return Ok(None);
             }
@@ -215,11 +215,7 @@ impl Claims<'_> {
         let mut statement = self.connection.prepare_cached(index.has_entry())?;
         if statement.query_row([at, row], |found| found.get(0))? {
             let index = index.name();
-            tracing::error!(
-                row,
-                index,
-                "an entry of a damaged index is passed over; see what the doctor says"
-            );
+            tracing::error!(row, index, "skipped an entry of a damaged index; run `holdpoint doctor`");
             held.skip(entry.skip_key());
         }
         Ok(())

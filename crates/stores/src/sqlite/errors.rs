@@ -132,8 +132,8 @@ impl fmt::Display for SqliteOpenError {
             ),
             Self::BeingRead { path } => write!(
                 f,
-                "a sync of {} has failed, and its log cannot begin anew while another process reads the file; let the \
-                 backup or the doctor come to its end, or stop it",
+                "a sync of {} has failed, and its log cannot be reset while another process reads the file; let the \
+                 backup or the doctor finish, or stop it",
                 path.display()
             ),
             Self::Unwritable { path, why } => {
@@ -147,7 +147,7 @@ impl fmt::Display for SqliteOpenError {
 fn next_step(why: &std::io::Error) -> &'static str {
     let is = |kinds: &[ErrorKind]| kinds.contains(&why.kind());
     if is(&[ErrorKind::PermissionDenied, ErrorKind::ReadOnlyFilesystem]) {
-        "whoever runs this must be allowed to write to the file and to its folder"
+        "the user of this process must be allowed to write to the file and to its folder"
     } else if is(&[ErrorKind::StorageFull, ErrorKind::QuotaExceeded]) {
         "make space first"
     } else {

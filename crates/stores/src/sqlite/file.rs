@@ -59,7 +59,7 @@ impl FailureMark {
         if let Some(lock) = self.0.upgrade()
             && let Err(error) = (&*lock).write_all(b"a sync failed")
         {
-            tracing::error!(%error, "whoever opens the store next cannot be told that a sync failed");
+            tracing::error!(%error, "cannot record in the lock file that a sync failed, so the next process that opens the store will not know");
         }
     }
 }

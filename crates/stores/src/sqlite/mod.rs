@@ -169,7 +169,7 @@ impl Drop for SqliteStore {
         if let Some(thread) = self.checkpoints.take()
             && thread.join().is_err()
         {
-            tracing::error!("the thread of the checkpoints panicked");
+            tracing::error!("the checkpoint thread panicked");
         }
     }
 }
@@ -203,6 +203,9 @@ fn system_clock() -> Timestamp {
 }
 
 fn exit_process(why: &str) {
-    tracing::error!(why, "what the file holds is unknown; the process ends so that it is opened again");
+    tracing::error!(
+        why,
+        "the contents of the store file are unknown; exiting, so that the next start opens it again"
+    );
     std::process::exit(1);
 }

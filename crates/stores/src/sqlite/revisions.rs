@@ -15,10 +15,6 @@ const OF_RUN: &str = "SELECT b.text FROM runs r JOIN brought b ON b.thread = r.t
         WHERE r.row = ?1 AND b.digest = ?2 \
     UNION ALL SELECT text FROM revisions WHERE digest = ?2 LIMIT 1";
 
-const IS_THERE: &str = "SELECT EXISTS ( \
-        SELECT 1 FROM runs r JOIN brought b ON b.thread = r.thread WHERE r.row = ?1 AND b.digest = ?2 \
-    ) OR EXISTS (SELECT 1 FROM revisions WHERE digest = ?2)";
-
 /// Stores a frozen agent of the configuration.
 pub(super) fn put(tx: &WriteTx<'_>, digest: &Digest, text: &str) -> Result<(), SqliteError> {
     let sql = "INSERT INTO revisions (digest, text) VALUES (?1, ?2) ON CONFLICT DO NOTHING";
@@ -57,8 +53,4 @@ pub(super) fn for_run(
     digest: &Digest,
 ) -> rusqlite::Result<Option<String>> {
     connection.prepare_cached(OF_RUN)?.query_row(params![run, digest.0], |row| row.get(0)).optional()
-}
-
-pub(super) fn exists(connection: &Connection, run: i64, digest: &Digest) -> rusqlite::Result<bool> {
-    connection.prepare_cached(IS_THERE)?.query_row(params![run, digest.0], |row| row.get(0))
 }

@@ -117,7 +117,7 @@ mod tests {
         until: Receiver<()>,
     ) -> impl FnOnce(&Connection) -> Result<(), SqliteError> + Send {
         move |_| {
-            begun.send(()).expect("the test hears it");
+            begun.send(()).expect("the test receives it");
             let _ = until.recv();
             Ok(())
         }
@@ -162,7 +162,7 @@ mod tests {
         for _ in 0..1_000 {
             give_up(store.list(counted(&count)));
         }
-        let (tenant, run) = (Tenant::from("acme"), RunId::from("nobody"));
+        let (tenant, run) = (Tenant::from("acme"), RunId::from("absent"));
         let log = patiently("a log", store.events(&tenant, &run, 0, 256)).await;
         assert_eq!(log, Err(StoreError::NotFound));
         drop(ends);
@@ -183,7 +183,7 @@ mod tests {
             let (end, until) = channel::<()>();
             // Unrelated work, on the only thread of the pool.
             let other = tokio::task::spawn_blocking(move || {
-                begun.send(()).expect("the test hears it");
+                begun.send(()).expect("the test receives it");
                 let _ = until.recv();
             });
             begins.recv_timeout(PATIENCE).expect("the other work begins");

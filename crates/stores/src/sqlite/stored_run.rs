@@ -224,7 +224,7 @@ impl StoredCommit {
     }
 
     pub(super) fn event(&self, seq: u64) -> Result<Event, SqliteError> {
-        let line = self.body.lines().zip(self.first_seq..).find(|(_, stands)| *stands == seq);
+        let line = self.body.lines().zip(self.first_seq..).find(|(_, line_seq)| *line_seq == seq);
         parse_event(line.map_or("", |(line, _)| line), seq)
     }
 }
@@ -234,6 +234,6 @@ fn parse_event(line: &str, seq: u64) -> Result<Event, SqliteError> {
     if event.seq == seq {
         Ok(event)
     } else {
-        Err(corrupt(format!("event {} stands where {seq} belongs", event.seq)))
+        Err(corrupt(format!("found event {} where {seq} belongs", event.seq)))
     }
 }

@@ -239,7 +239,7 @@ async fn each_planted_fault_is_found_where_it_is() {
         (
             "UPDATE runs SET ready = 0, ready_at = NULL, node = NULL WHERE id = 'decided'",
             InboxDiffers,
-            "nobody is told",
+            "no worker has been notified",
         ),
         ("UPDATE inbox SET item = '{}'", Unreadable, "inbox row"),
         (

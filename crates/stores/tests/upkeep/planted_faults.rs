@@ -209,7 +209,11 @@ async fn each_planted_fault_is_found_where_it_is() {
         ),
         // What was accepted.
         ("DELETE FROM decisions WHERE id = 'd1'", DecisionDiffers, "d1"),
-        ("UPDATE runs SET ready = 0, ready_at = NULL WHERE id = 'decided'", InboxDiffers, "nobody is told"),
+        (
+            "UPDATE runs SET ready = 0, ready_at = NULL WHERE id = 'decided'",
+            InboxDiffers,
+            "no worker has been notified",
+        ),
         // What leads nowhere.
         ("DELETE FROM runs WHERE parent IS NOT NULL", ChildLost, "call delegate"),
         ("DELETE FROM threads WHERE id = 'thr_early'", Orphan, "no row of threads"),

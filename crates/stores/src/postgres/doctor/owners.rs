@@ -1,18 +1,12 @@
-//! Rows that belong to no thread: orphans, and frozen agents.
+//! Rows whose owner does not exist.
 //!
 //! The tables that commits write to have no foreign keys, so only this check finds rows whose run or thread is gone.
 
-use machine::id::Digest;
-
-use super::examine_error::ExamineError;
-use crate::doctor::{FindingCode, Findings};
+use crate::doctor::{ExamineError, FindingCode, Findings};
 use crate::postgres::connection::Connections;
-use crate::postgres::nul_escape::unescape;
 
 /// Owners checked in one statement, and so in one snapshot.
 const OWNER_COUNT_MAX: i32 = 1_024;
-/// Frozen agents read at once.
-const REVISION_COUNT_MAX: i64 = 16;
 
 /// A table, the column that names the owner of its rows, and the owner's table.
 type Owned = (&'static str, &'static str, &'static str);
@@ -66,33 +60,6 @@ pub(super) async fn references(
             }
         }
         // A damaged index could return the same owners again and again.
-        if last <= after {
-            return Ok(());
-        }
-        after = last;
-    }
-}
-
-/// A frozen agent is stored under the digest of its text.
-pub(super) async fn revisions(
-    connections: &Connections,
-    findings: &mut Findings,
-) -> Result<(), ExamineError> {
-    let sql = "SELECT digest, text FROM revisions WHERE digest > $1 ORDER BY digest LIMIT $2";
-    let mut after: Vec<u8> = Vec::new();
-    loop {
-        let rows = connections.read(sql, &[&after, &REVISION_COUNT_MAX]).await?;
-        let Some(last) = rows.last() else { return Ok(()) };
-        let last: Vec<u8> = last.try_get(0)?;
-        for row in &rows {
-            let (digest, text): (&[u8], String) = (row.try_get(0)?, row.try_get(1)?);
-            let found = Digest::sha256(unescape(text).as_bytes());
-            if digest != found.0 {
-                let name: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
-                let what = format!("its text has the digest {found}");
-                findings.add(FindingCode::RevisionDiffers, format!("revision {name}"), what);
-            }
-        }
         if last <= after {
             return Ok(());
         }

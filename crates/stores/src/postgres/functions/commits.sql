@@ -1,11 +1,11 @@
--- The commits of runs, each a function, so that one takes one round trip. Whoever calls one that refuses gets a word
+-- The commits of runs, each a function, so that one takes one round trip. The caller of one that refuses gets a word
 -- back and nothing is written; what cannot be is raised, and the whole commit is undone.
 --
--- Every function locks first and reads afterwards, in statements of their own: a statement that waits for a lock goes
--- on with what it had read before. The order of locks is in the documentation of the module.
+-- Every function locks first and reads afterwards, in statements of their own: after it has waited for a lock, a statement
+-- uses what it had read before. The order of locks is in the documentation of the module.
 --
 -- What looks at a table is written in PL/pgSQL, which keeps its plans for as long as a session lasts; a function in SQL is
--- planned anew with each call, which takes longer than what it does.
+-- planned again with each call, which takes longer than what it does.
 --
 -- What is looked for once for each of several rows is a `SELECT true … LIMIT 1`, null where there is nothing, and not an
 -- EXISTS: that may be answered by reading a whole table first, and is, where the plan was made while the table was small.
@@ -42,7 +42,7 @@ BEGIN
     END IF;
 END $$;
 
--- What a claim should look for in a run that nobody holds and whose inbox is empty.
+-- What a claim should look for in a run that no node holds and whose inbox is empty.
 CREATE FUNCTION ready_as(status text, holds boolean) RETURNS smallint LANGUAGE sql IMMUTABLE AS $$
     SELECT (CASE
         WHEN status IN ('running', 'interrupting') THEN 1
@@ -135,7 +135,7 @@ BEGIN
             SELECT true FROM messages w WHERE w.thread = p_threads[m.place] AND w.id = m.id
                 AND w.run = p_runs[m.place] AND w.seq = m.seq LIMIT 1
         ) IS NULL;
-        PERFORM impossible(format('message %s is somebody else''s', taken));
+        PERFORM impossible(format('message %s is already in use', taken));
     END IF;
 END $$;
 
@@ -165,7 +165,7 @@ BEGIN
             SELECT true FROM messages m WHERE m.thread = p_threads[c.place] AND m.id = 'msg_' || c.id
                 AND NOT (m.run = p_runs[c.place] AND m.role = 'tool') LIMIT 1
         ) OR (SELECT true FROM runs q WHERE q.thread = p_threads[c.place] AND q.promised = 'msg_' || c.id LIMIT 1);
-        PERFORM impossible(format('the message of call %s is somebody else''s', taken));
+        PERFORM impossible(format('the message of call %s is already in use', taken));
     END IF;
 END $$;
 
@@ -249,7 +249,7 @@ BEGIN
             END IF;
         END LOOP;
     END IF;
-    -- A row that was heard and closed nothing answers nothing any more.
+    -- A row that was processed and closed nothing answers nothing any more.
     IF p_entry ? 'consumed' THEN
         UPDATE suspensions SET answered_by = NULL
         WHERE run = p_run AND status = 'pending'
@@ -321,7 +321,7 @@ BEGIN
         FOR one IN SELECT * FROM jsonb_array_elements(p_entry -> 'deliver') LOOP
             SELECT id, run, node, ended_at, interrupt_accepted INTO target FROM runs
             WHERE tenant = p_tenant AND id = one ->> 'to';
-            -- Nobody is there, the run has ended, or it would hear a second interrupt.
+            -- There is no such run, it has ended, or it would receive a second interrupt.
             CONTINUE WHEN NOT FOUND OR target.ended_at IS NOT NULL
                 OR (target.interrupt_accepted AND one ->> 'kind' = 'interrupt');
             PERFORM put(p_tenant, target.run, one, p_at);
@@ -409,7 +409,7 @@ BEGIN
         started_at = coalesce(started_at, entry.started_at), ended_at = entry.ended_at, control = p_control,
         promised = CASE WHEN started_at IS NULL AND entry.started_at IS NULL AND NOT ends THEN promised END,
         ready = i.ready, ready_at = CASE WHEN i.ready = 1 THEN coalesce(ready_at, now_us(p_at)) END
-    -- Whoever commits goes on with the run; what waits in its inbox is for whoever holds it.
+    -- The node that commits continues the run; what waits in its inbox is for the node that holds it.
     FROM (SELECT CASE WHEN EXISTS (SELECT 1 FROM inbox WHERE run = p_run) THEN 1 ELSE 0 END AS ready) AS i
     WHERE run = p_run;
     IF p_body IS NOT NULL THEN
@@ -590,7 +590,7 @@ BEGIN
 END $$;
 
 -- The first answer under a scope is kept; gives the one that is. Nothing comes back where there is no such run. The
--- thread is locked so that it does not go meanwhile; whoever commits to it does not wait.
+-- thread is locked so that it is not deleted meanwhile; commits to it do not wait.
 CREATE FUNCTION remember_answer(
     p_tenant text, p_run text, p_scope text, p_body bytea, p_status integer, p_answer text, p_most bigint
 ) RETURNS TABLE (kept_body bytea, kept_status integer, kept_answer text) LANGUAGE plpgsql AS $$
@@ -719,7 +719,7 @@ BEGIN
         SELECT t.thread,
             (SELECT true FROM runs r WHERE r.thread = t.thread LIMIT 1) IS NOT NULL
             AND have_ended(ARRAY[t.thread], p_before)
-            -- It goes with whoever delegated to it.
+            -- It is deleted with the thread of its parent run.
             AND (
                 SELECT true FROM runs r JOIN runs p ON p.run = r.parent
                 WHERE r.thread = t.thread AND p.thread <> t.thread LIMIT 1
@@ -731,7 +731,7 @@ BEGIN
         CONTINUE WHEN NOT one.may_go;
         family := family_of(one.thread);
         IF p_deletes THEN
-            -- Somebody is about to change one of them: it has not ended.
+            -- Another transaction is about to change one of them: it has not ended.
             CONTINUE WHEN cardinality(family) > (
                 SELECT count(*) FROM (
                     SELECT 1 FROM threads WHERE thread = ANY (family) FOR UPDATE SKIP LOCKED

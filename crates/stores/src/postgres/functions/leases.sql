@@ -33,7 +33,7 @@ BEGIN
     RETURN freed;
 END $$;
 
--- Nodes whose lease has run out are gone for ever, and what they held is nobody's. In doubt is offered to a person no
+-- Nodes whose lease has run out are gone for ever, and no node holds their runs. In doubt is offered to a person no
 -- earlier than one lease time from here: by then nothing that they had under way can still be sent.
 CREATE FUNCTION take_over(p_lease_ms bigint, p_at bigint) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
@@ -52,7 +52,7 @@ BEGIN
     )
     SELECT array_agg(h.node) INTO gone FROM holders h
     WHERE h.node IS NOT NULL AND NOT EXISTS (SELECT 1 FROM nodes n WHERE n.node = h.node);
-    -- What somebody is about to change is left for the next time: all others go on meanwhile.
+    -- Runs that another transaction is about to change are left for the next time: all others continue meanwhile.
     SELECT array_agg(l.run) INTO locked FROM (
         SELECT run FROM runs WHERE node = ANY (gone) FOR NO KEY UPDATE SKIP LOCKED
     ) AS l;
@@ -89,7 +89,7 @@ CREATE FUNCTION loaded(p_runs bigint[]) RETURNS TABLE (
     ORDER BY p.place
 $$;
 
--- What the worker of a run goes on from. The run is locked first, so that whatever has begun on it is waited for: a commit
+-- What the worker of a run continues from. The run is locked first, so that whatever has begun on it is waited for: a commit
 -- whose answer was lost may still be under way, and what is read is what it came to.
 CREATE FUNCTION load_held(
     p_run bigint, p_tenant text, p_id text, p_node bigint, p_epoch bigint
@@ -119,13 +119,13 @@ BEGIN
     ORDER BY p.place;
 END $$;
 
--- The run is locked, and nobody holds it.
+-- The run is locked, and no node holds it.
 CREATE FUNCTION give(p_run bigint, p_node bigint) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     UPDATE runs SET node = p_node, epoch = epoch + 1, ready = 0, ready_at = NULL WHERE run = p_run;
 END $$;
 
--- One run by its name, with what its worker starts from where that is small: then it is on its way at once, whoever is
+-- One run by its name, with what its worker starts from where that is small: then it is on its way at once, even if others are
 -- slow to read it. Of a long inbox nothing is said, and it is read afterwards.
 CREATE FUNCTION claim_run(
     p_node bigint, p_tenant text, p_id text, p_at bigint, OUT outcome text, OUT queued integer, OUT seq bigint,
@@ -166,7 +166,7 @@ BEGIN
     END IF;
 END $$;
 
--- Takes the run if nobody else is about to and it is still what the claim looked for.
+-- Takes the run if no other transaction is about to and it is still what the claim looked for.
 CREATE FUNCTION take_ready(p_run bigint, p_node bigint, p_due_at bigint) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM 1 FROM runs WHERE run = p_run AND node IS NULL AND (ready <> 0 OR wake_at <= p_due_at)
@@ -292,10 +292,10 @@ BEGIN
     END IF;
 END $$;
 
--- Nobody holds the run from here on, unless its inbox holds an item, or its log has gone on since this was asked for: a
--- commit of its worker that was given up came in late, and the worker has to read it. Without `p_seq` nobody works on it,
--- whatever waits for it: whoever claims it next hears that first. `waits` says that somebody should. Whoever found the run
--- by its number alone gives no name.
+-- No node holds the run from here on, unless its inbox holds an item, or its log has grown since this was asked for: a
+-- commit of its worker that was given up came in late, and the worker has to read it. Without `p_seq` no worker is on it,
+-- whatever waits for it: the next node that claims it processes that first. `waits` says that a node should. A caller that found the run
+-- by its number only gives no name.
 CREATE FUNCTION release(
     p_run bigint, p_tenant text, p_id text, p_node bigint, p_epoch bigint, p_seq bigint, p_at bigint,
     OUT outcome text, OUT waits boolean

@@ -2,13 +2,13 @@
 -- and most of the work of the database are shared.
 --
 -- Only what is plain is done here: events, messages, calls, suspensions and decisions, on a thread and of a run that
--- nobody else is about to change and whose inbox is empty, so that nothing accepted is unheard. What is not plain is
+-- no other transaction is about to change and whose inbox is empty, so that nothing accepted is unprocessed. What is not plain is
 -- answered with 'alone' and nothing is written of it: its node sends it by itself, and there it is judged. No lock is
--- waited for, so nobody can wait for each other. What cannot be is raised and undoes all of them; then each is sent by
+-- waited for, so there is no deadlock. What cannot be is raised and undoes all of them; then each is sent by
 -- itself too, and only the one that cannot be is refused.
 
 -- Each of another run. Messages and calls name theirs by its place. `p_besides` has what few of them write: the suspensions
--- that they open and close, and the decisions that were accepted at the worker. The answers stand in the order of the runs:
+-- that they open and close, and the decisions that were accepted at the worker. The answers are in the order of the runs:
 -- 'held', 'fenced', 'behind' or 'alone'. A run is known by its name too: where a server that lost its last commits took the place of
 -- another, a number is given out twice.
 CREATE FUNCTION append_together(
@@ -52,7 +52,7 @@ BEGIN
             WHEN r.seq <> p_expected[e.i] OR r.epoch <> p_epochs[e.i] OR r.node IS DISTINCT FROM p_node THEN false
             WHEN r.tenant <> p_tenants[e.i] OR r.id <> p_ids[e.i] OR r.version <> p_versions[e.i] THEN false
             WHEN (SELECT true FROM inbox i WHERE i.run = e.run LIMIT 1) THEN false
-            -- Somebody is in line.
+            -- Another run is queued.
             WHEN p_ended_ats[e.i] IS NOT NULL AND (
                 SELECT true FROM runs q
                 WHERE q.thread = r.thread AND q.ended_at IS NULL AND NOT q.holds AND q.run <> e.run LIMIT 1
@@ -118,8 +118,8 @@ BEGIN
     RETURN outcomes;
 END $$;
 
--- Runs that come into being in the hands of a node, each on a thread of its own that nobody else is about to change and
--- that is free. The answers stand in the order of the runs; one that is null is sent alone. Messages, calls and what came
+-- Runs that come into being in the hands of a node, each on a thread of its own that no other transaction is about to change and
+-- that is free. The answers are in the order of the runs; one that is null is sent alone. Messages, calls and what came
 -- with a message name their run by its place.
 CREATE FUNCTION create_together(
     p_node bigint, p_at bigint, p_tenants text[], p_threads text[], p_seen_threads bigint[], p_seen_heads text[],
@@ -136,7 +136,7 @@ BEGIN
     IF standing_of(p_node, p_at) <> 'held' THEN
         RETURN array_fill(NULL::bigint, ARRAY[cardinality(p_ids)]);
     END IF;
-    -- Whoever creates the same thread at the same time is waited for, in the order of their names.
+    -- Transactions that create the same thread at the same time are waited for, in the order of their names.
     WITH made AS (
         INSERT INTO threads (tenant, id, created_at, metadata)
         SELECT p_tenants[e.i], e.id, now_ms(p_at), 'null' FROM unnest(p_threads) WITH ORDINALITY AS e (id, i)

@@ -1,4 +1,4 @@
--- A thread as admission sees it: the run in front is the holder, or the first in line while nobody holds it.
+-- A thread as admission sees it: the run in front is the holder, or the first in line while no run holds it.
 CREATE VIEW threads_shown AS
 SELECT
     t.thread, t.tenant, t.id, t.created_at, t.metadata,
@@ -17,7 +17,7 @@ LEFT JOIN LATERAL (
     ORDER BY r.holds DESC, r.run LIMIT 1
 ) f ON true;
 
--- A suspension with the commit that opened it, the answer that its run has not heard, and the way down to it: no run is
+-- A suspension with the commit that opened it, the answer that its run has not processed, and the way down to it: no run is
 -- nested deeper than 64.
 CREATE VIEW suspensions_shown AS
 SELECT

@@ -1,4 +1,4 @@
--- `$6`: what is pending too. Among the statuses `pending` is what is answered and not heard.
+-- `$6`: what is pending too. Among the statuses `pending` is what is answered and not processed.
 SELECT s.* FROM (
     (
         SELECT p.created_at, p.id FROM suspensions p

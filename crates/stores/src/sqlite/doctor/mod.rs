@@ -1,133 +1,96 @@
-//! Checks everything in a file against the logs, and changes nothing.
-//!
-//! It can run beside a server. Threads are read in short transactions, each with a snapshot of its own; only the pages
-//! are checked in one long transaction.
+//! The doctor's queries to a file, and the checks that only SQLite needs. The pages are checked in one long
+//! transaction.
 
-mod fault;
-mod inline_agents;
-mod keys;
-mod log;
 mod pages;
-mod run;
+mod rows;
 mod schema;
-mod thread;
-mod value;
 
 use std::path::Path;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
 
-use rusqlite::{Connection, params};
+use engine::store::{StoreError, StoreFailure};
+use rusqlite::Connection;
 
 pub use crate::doctor::{DoctorProgress, Finding, FindingCode, Findings};
 
+use super::held_calls::failed;
 use super::inspect::{InspectError, inspect};
 use super::size::{self, SqliteSize};
 use crate::columns::to_u64;
-use crate::doctor::Fault;
-
-/// Maximum number of threads read in one short transaction.
-const THREAD_COUNT_MAX: u32 = 64;
-/// A transaction reads not many more events than this.
-const EVENT_COUNT_MAX: u64 = 10_000;
+use crate::doctor::{
+    AgentRow, DoctorReport, ExamineError, ExaminedStore, Fault, examine_all_threads, examine_revisions,
+    examine_threads, record,
+};
+use rows::SqliteRows;
 
 /// The findings for a file.
-pub type SqliteReport = crate::doctor::DoctorReport<SqliteSize>;
+pub type SqliteReport = DoctorReport<SqliteSize>;
 
 /// Checks the whole file. `progress` receives how far it is.
 pub fn examine(
     path: impl AsRef<Path>,
     mut progress: impl FnMut(DoctorProgress),
 ) -> Result<SqliteReport, InspectError> {
-    inspect(path.as_ref(), |connection| Ok(SqliteExamination::new(connection).perform(&mut progress)))
+    inspect(path.as_ref(), |connection| {
+        let examined = pin!(examine_file(connection, &mut progress));
+        // No query of SQLite waits, so the first poll completes.
+        match examined.poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(report) => report.map_err(failed),
+            Poll::Pending => Err(InspectError::Trouble(StoreFailure::Corrupt("a query waits".into()))),
+        }
+    })
 }
 
-struct SqliteExamination<'c> {
+async fn examine_file(
+    connection: &Connection,
+    progress: &mut impl FnMut(DoctorProgress),
+) -> Result<SqliteReport, StoreError> {
+    let mut report = SqliteReport::default();
+    let findings = &mut report.findings;
+    progress(DoctorProgress::Pages);
+    let integrity = pages::integrity(connection, findings);
+    record(findings, "the file", integrity.map_err(ExamineError::from))?;
+    progress(DoctorProgress::References);
+    let schema = schema::examine(connection, findings);
+    record(findings, "the tables", schema.map_err(ExamineError::from))?;
+    let references = pages::references(connection, findings);
+    record(findings, "the references between rows", references.map_err(ExamineError::from))?;
+    let store = ExaminedFile { connection };
+    let revisions = examine_revisions(&store, findings).await;
+    record(findings, "the frozen agents", revisions)?;
+    let openings = pages::openings(connection);
+    if record(findings, "table openings", openings.map_err(ExamineError::from))?.is_some() {
+        examine_all_threads(&store, &mut report, progress).await?;
+    }
+    progress(DoctorProgress::Size);
+    let size = size::measure(connection).map_err(|error| Fault::from(error).into());
+    report.size = record(&mut report.findings, "the size of the file", size)?;
+    Ok(report)
+}
+
+struct ExaminedFile<'c> {
     connection: &'c Connection,
-    report: SqliteReport,
 }
 
-impl<'c> SqliteExamination<'c> {
-    fn new(connection: &'c Connection) -> Self {
-        Self { connection, report: SqliteReport::default() }
+impl ExaminedStore for ExaminedFile<'_> {
+    async fn thread_count(&self) -> Option<u64> {
+        let sql = "SELECT count(*) FROM threads";
+        self.connection.query_row(sql, [], |row| row.get(0)).ok().map(to_u64)
     }
 
-    fn perform(mut self, progress: &mut dyn FnMut(DoctorProgress)) -> SqliteReport {
-        progress(DoctorProgress::Pages);
-        self.run_check("the file", pages::integrity);
-        progress(DoctorProgress::References);
-        self.run_check("the tables", schema::examine);
-        self.run_check("the references between rows", pages::references);
-        self.run_check("the frozen agents", pages::revisions);
-        match pages::openings(self.connection) {
-            Ok(_) => self.threads(progress),
-            Err(Fault { code, what }) => self.report.findings.add(code, "table openings", what),
-        }
-        progress(DoctorProgress::Size);
-        match size::measure(self.connection) {
-            Ok(size) => self.report.size = Some(size),
-            Err(error) => {
-                let Fault { code, what } = error.into();
-                self.report.findings.add(code, "the size of the file", what);
-            }
-        }
-        self.report
+    async fn revisions(&self, after: &[u8]) -> Result<Vec<AgentRow>, ExamineError> {
+        rows::revisions(self.connection, after)
     }
 
-    fn run_check(
-        &mut self,
-        place: &str,
-        check: impl FnOnce(&Connection, &mut Findings) -> Result<(), Fault>,
-    ) {
-        if let Err(Fault { code, what }) = check(self.connection, &mut self.report.findings) {
-            self.report.findings.add(code, place, what);
-        }
-    }
-
-    fn threads(&mut self, progress: &mut dyn FnMut(DoctorProgress)) {
-        let count = "SELECT count(*) FROM threads";
-        let total = self.connection.query_row(count, [], |row| row.get(0)).map_or(0, to_u64);
-        let mut after = i64::MIN;
-        loop {
-            progress(DoctorProgress::Threads { done: self.report.threads, total });
-            match self.examine_threads(after) {
-                Ok(Some(last)) if last > after => after = last,
-                Ok(_) => return,
-                Err(Fault { code, what }) => {
-                    let place = format!("the threads behind row {after}");
-                    return self.report.findings.add(code, place, what);
-                }
-            }
-        }
-    }
-
-    /// Checks the next threads in one snapshot. Returns the last one, or none if there are no more.
-    fn examine_threads(&mut self, after: i64) -> Result<Option<i64>, Fault> {
-        let snapshot = self.connection.unchecked_transaction()?;
+    async fn examine_threads<Size>(
+        &self,
+        after: i64,
+        report: &mut DoctorReport<Size>,
+    ) -> Result<Option<i64>, ExamineError> {
+        let _snapshot = self.connection.unchecked_transaction()?;
         // Read again each time: a server that restarts meanwhile opens the file once more.
         let openings = pages::openings(self.connection)?;
-        let sql = "SELECT row FROM threads WHERE row > ?1 ORDER BY row LIMIT ?2";
-        let mut statement = self.connection.prepare_cached(sql)?;
-        let rows = statement.query_map(params![after, THREAD_COUNT_MAX], |row| row.get(0))?;
-        let rows = rows.collect::<rusqlite::Result<Vec<i64>>>()?;
-        let mut last = None;
-        let mut events = 0;
-        for row in rows {
-            if events > EVENT_COUNT_MAX {
-                break;
-            }
-            last = Some(row);
-            self.report.threads += 1;
-            match thread::examine(self.connection, openings, row, &mut self.report.findings) {
-                Ok(seen) => {
-                    self.report.runs += seen.runs;
-                    self.report.events += seen.events;
-                    events += seen.events;
-                }
-                Err(Fault { code, what }) => {
-                    self.report.findings.add(code, format!("the thread in row {row}"), what);
-                }
-            }
-        }
-        drop(snapshot);
-        Ok(last)
+        examine_threads(&SqliteRows { connection: self.connection, openings }, after, report).await
     }
 }

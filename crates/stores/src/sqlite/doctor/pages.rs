@@ -1,6 +1,5 @@
-//! SQLite's own checks of pages, constraints and references, and the rows that belong to no thread.
+//! SQLite's own checks of pages and references.
 
-use machine::id::Digest;
 use rusqlite::Connection;
 
 use crate::doctor::{Fault, FindingCode, Findings};
@@ -37,23 +36,6 @@ pub(super) fn references(connection: &Connection, findings: &mut Findings) -> Re
         count += 1;
         if count == COMPLAINT_COUNT_MAX {
             break;
-        }
-    }
-    Ok(())
-}
-
-/// Checks that each frozen agent is stored under the digest of its text.
-pub(super) fn revisions(connection: &Connection, findings: &mut Findings) -> Result<(), Fault> {
-    let mut statement = connection.prepare("SELECT digest, text FROM revisions")?;
-    let mut rows = statement.query([])?;
-    while let Some(row) = rows.next()? {
-        let digest = row.get_ref(0)?.as_blob().map_err(rusqlite::Error::from)?;
-        let text = row.get_ref(1)?.as_bytes().map_err(rusqlite::Error::from)?;
-        let actual = Digest::sha256(text);
-        if digest != actual.0 {
-            let place =
-                format!("revision {}", digest.iter().map(|byte| format!("{byte:02x}")).collect::<String>());
-            findings.add(FindingCode::RevisionDiffers, place, format!("its text has the digest {actual}"));
         }
     }
     Ok(())
