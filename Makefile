@@ -27,6 +27,12 @@ STOP_TRIALS ?= 100
 
 # A gate builds what is committed: there, a lock file that would have to change is an error.
 LOCKED := $(if $(CI),--locked)
+# Where `cargo test --workspace` has built every program, with the features of the whole workspace. `cargo run -p` would choose
+# other features for some dependencies, and compile them again.
+BUILT := $(or $(CARGO_TARGET_DIR),target)/debug
+# The demo's program: `cargo build` shows its progress, and says nothing if there is nothing to do.
+DEMO_BUILD := cargo build $(LOCKED) --profile demo
+DEMO_BUILT := $(or $(CARGO_TARGET_DIR),target)/demo
 TEST_OUTPUT := target/test-output.txt
 
 # The sum over every test binary. Not counted: what only acts for another test, and what could not be tried here, which is
@@ -39,13 +45,13 @@ TALLY := awk '/^test result:/ { passed += $$4; failed += $$6 } \
 .PHONY: help toolchain test test-real-model demo prove story bench bench-peers test-long mutants deny fmt
 
 help:
-	@echo 'make test        the gate: format, lints, docs, tests, behaviour index, simulated worlds, $(QUICK_KILLS) kills, $(QUICK_NODE_KILLS) of three nodes'
+	@echo 'make test        the gate: format, lints, docs, tests, behaviour index, simulated worlds, $(QUICK_KILLS) kills, $(QUICK_NODE_KILLS) of three nodes, dependencies'
 	@echo 'make demo        a server with a run that waits for your approval, and three commands to try'
 	@echo 'make prove       kills a process again and again for ten seconds, and counts approvals and effects'
-	@echo 'make story       one run, held and crashed and continued, told as a story'
+	@echo 'make story       one run that is held, crashes and continues, printed as a story'
 	@echo 'make bench       what runs, decisions, parked fleets, long runs, streams and a server cost, in memory and on SQLite'
 	@echo 'make bench-peers installs LangGraph and Restate into target/peers, and runs them and us in turns'
-	@echo 'make test-long   $(SEEDS) worlds of the machine (SEEDS=n), $(ENGINE_SEEDS) of the engine, $(POSTGRES_SEEDS) on PostgreSQL, $(KILLS) kills, $(NODE_KILLS) of three nodes, $(RACE_ROUNDS) rounds of each race, $(STOP_TRIALS) orderly stops on each store, planted faults, the README in a fresh clone, dependencies'
+	@echo 'make test-long   $(SEEDS) worlds of the machine (SEEDS=n), $(ENGINE_SEEDS) of the engine, $(POSTGRES_SEEDS) on PostgreSQL, $(KILLS) kills, $(NODE_KILLS) of three nodes, $(RACE_ROUNDS) rounds of each race, $(STOP_TRIALS) orderly stops on each store, planted faults, the README in a fresh clone'
 	@echo 'make test-real-model  installs a small real model into target/real-model, and streams, counts and interrupts it'
 	@echo 'make mutants     mutation testing of the machine; installs cargo-mutants when it is missing'
 	@echo 'make deny        licences, bans and sources of the dependencies'
@@ -66,16 +72,18 @@ test: toolchain
 	@echo 'cargo test --workspace --no-fail-fast'
 	@set -o pipefail; cargo test $(LOCKED) --workspace --no-fail-fast 2>&1 | tee $(TEST_OUTPUT) || { $(TALLY); exit 1; }
 	@echo '== behaviour index'
-	cargo run -q $(LOCKED) -p checks --bin behaviour-index -- $(TEST_OUTPUT) docs/behaviours.md tests/behaviour_index/owners.txt
+	$(BUILT)/behaviour-index $(TEST_OUTPUT) docs/behaviours.md tests/behaviour_index/owners.txt
 	@echo '== requests by the OpenAPI document'
-	HOLDPOINT_PROGRAM=$(or $(CARGO_TARGET_DIR),target)/debug/holdpoint tests/schemathesis/run
+	HOLDPOINT_PROGRAM=$(BUILT)/holdpoint tests/schemathesis/run
 	@echo '== simulator'
-	cargo run -q $(LOCKED) -p sim -- --seeds $(QUICK_SEEDS)
-	cargo run -q $(LOCKED) -p sim -- --engine --seeds $(QUICK_ENGINE_SEEDS)
+	$(BUILT)/sim --seeds $(QUICK_SEEDS)
+	$(BUILT)/sim --engine --seeds $(QUICK_ENGINE_SEEDS)
 	@echo '== kill matrix'
-	cargo run -q $(LOCKED) -p kill -- matrix --kills $(QUICK_KILLS)
-	cargo run -q $(LOCKED) -p kill -- matrix --store postgres --kills $(QUICK_NODE_KILLS)
-	cargo run -q $(LOCKED) -p kill -- crowd --store postgres
+	$(BUILT)/kill matrix --kills $(QUICK_KILLS)
+	$(BUILT)/kill matrix --store postgres --kills $(QUICK_NODE_KILLS)
+	$(BUILT)/kill concurrent-runs --store postgres
+	@echo '== licences, bans and sources of the dependencies'
+	.ci/deny
 	@echo
 	@echo 'Formatted, linted, documented, tested; every behaviour is accounted for, every planted fault applies;'
 	@echo '$(QUICK_SEEDS) simulated worlds of the machine and $(QUICK_ENGINE_SEEDS) of the engine kept every invariant,'
@@ -87,13 +95,17 @@ test-real-model: toolchain
 	python3 tests/real_model/check.py $(or $(CARGO_TARGET_DIR),target)/debug/holdpoint target/real-model
 
 demo: toolchain
-	@cargo run -q $(LOCKED) --release -p holdpoint --features cli -- demo
+	@echo 'Building the server. The first build compiles about 200 crates and takes about three minutes on two cores.'
+	@$(DEMO_BUILD) -p holdpoint --features cli --bin holdpoint
+	@$(DEMO_BUILT)/holdpoint demo
 
 prove: toolchain
-	cargo run -q $(LOCKED) --release -p holdpoint --features cli -- prove
+	@$(DEMO_BUILD) -p holdpoint --features cli --bin holdpoint
+	$(DEMO_BUILT)/holdpoint prove
 
 story: toolchain
-	cargo run -q $(LOCKED) --release -p sim -- story
+	@$(DEMO_BUILD) -p sim
+	$(DEMO_BUILT)/sim story
 
 bench: toolchain
 	cargo build -q $(LOCKED) --release -p holdpoint --features cli --bin holdpoint
@@ -114,17 +126,13 @@ test-long: toolchain
 	HOLDPOINT_STOP_TRIALS=$(STOP_TRIALS) cargo test -q $(LOCKED) -p holdpoint --features cli --test cli -- orderly_stop
 	sim/faults/run
 	tests/readme/run
-	@if cargo deny --version >/dev/null 2>&1; then $(MAKE) --no-print-directory deny; \
-	else echo 'Skipped the dependency rules: cargo-deny is missing. Install it with: cargo install --locked cargo-deny'; fi
 
 mutants: toolchain
 	@cargo mutants --version >/dev/null 2>&1 || cargo install --locked cargo-mutants
 	tests/mutants/run
 
 deny: toolchain
-	@cargo deny --version >/dev/null 2>&1 \
-		|| { echo 'cargo-deny is missing. Install it with: cargo install --locked cargo-deny'; exit 1; }
-	cargo deny check licenses bans sources
+	.ci/deny
 
 fmt: toolchain
 	cargo fmt --all

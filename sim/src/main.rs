@@ -7,27 +7,27 @@ use std::time::Instant;
 
 use sim::driven;
 use sim::driven::place::Place;
-use sim::driven::runner::{Played, Roughness};
+use sim::driven::runner::{FaultLevel, Played};
 use sim::judge::invariant::{Invariant, Violation};
-use sim::play::runner::{self, Batch, Failure, Tally};
+use sim::play::runner::{self, Batch, BatchResult, Failure};
 use sim::play::tape::Tape;
 use sim::play::{differential, tables};
 
 const HELP: &str = "\
 Plays seeded worlds against the machine and checks every invariant after every append.
 
-  sim [--seeds N] [--from S] [--threads N]   N worlds, 2000 unless told otherwise, from seed S (0)
-  sim --seed S                               one world, told as a story, and its calm comparison
-  sim --tape \"3 1 4 ...\"                     one recorded world, told as a story
-  sim --engine [--seeds N] [--from S]        worlds in which the engine itself runs, 500 unless told otherwise
-  sim --engine --seed S                      one of them, told as a story; also with --tape
+  sim [--seeds N] [--from S] [--threads N]   N worlds (default 2000) from seed S (default 0)
+  sim --seed S                               one world, printed as a story, and its calm comparison
+  sim --tape \"3 1 4 ...\"                     one recorded world, printed as a story
+  sim --engine [--seeds N] [--from S]        worlds in which the engine itself runs (default 500)
+  sim --engine --seed S                      one of them, printed as a story; also with --tape
   sim story                                  one run, held and crashed and continued
   sim --invariants                           the names of all invariants, one a line
 
   --store WHERE         where the engine's worlds keep their data: memory, sqlite, or postgres, which starts a server
-                        of its own; unless told otherwise one world in 4 is on sqlite, the others in memory
+                        of its own (default: one world in 4 on sqlite, the others in memory)
   --until-failure       stop at the first failure
-  --no-shrink           tell a failure as it is, without making it short
+  --no-shrink           print a failure as it is, without shrinking it
   --require-coverage    fail if something possible never happened (on from 100000 seeds)
   --help                this text
 
@@ -88,7 +88,7 @@ fn main() -> ExitCode {
             (None, Some(choices)) => {
                 let tape = Tape::recorded(choices.clone());
                 let place = options.place.unwrap_or(Place::Memory);
-                let played = driven::runner::play_tape(tape, place, Roughness::Drawn, true);
+                let played = driven::runner::play_tape(tape, place, FaultLevel::Drawn, true);
                 tell_played(&played, "the recorded world")
             }
             (None, None) => run_engine(&options),
@@ -142,7 +142,7 @@ fn parse(arguments: impl Iterator<Item = String>) -> Result<Options, String> {
             "--engine" => options.engine = true,
             "--store" => {
                 let name = arguments.next().ok_or("--store needs a name")?;
-                let place = Place::named(&name).ok_or_else(|| format!("nobody knows a store {name:?}"))?;
+                let place = Place::named(&name).ok_or_else(|| format!("unknown store {name:?}"))?;
                 options.place = Some(place);
             }
             "--until-failure" => options.batch.until_failure = true,
@@ -151,7 +151,7 @@ fn parse(arguments: impl Iterator<Item = String>) -> Result<Options, String> {
             "--invariants" => options.invariants = true,
             "--help" | "-h" => options.help = true,
             "story" => options.story = true,
-            other => return Err(format!("nobody knows {other:?}")),
+            other => return Err(format!("unknown argument {other:?}")),
         }
     }
     let (usual, all_from) = if options.engine {
@@ -186,7 +186,7 @@ fn tell_seed(seed: u64) -> ExitCode {
     match differential::check(seed) {
         Ok(()) => told,
         Err(violation) => {
-            println!("seed {seed}, both ways to hear decisions compared: {violation}");
+            println!("seed {seed}, both decision timings compared: {violation}");
             ExitCode::FAILURE
         }
     }
@@ -233,7 +233,7 @@ fn run_many(options: &Options) -> ExitCode {
     if tally.failures.is_empty() && !coverage_fails { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn report(tally: &Tally, options: &Options, started: Instant) {
+fn report(tally: &BatchResult, options: &Options, started: Instant) {
     let seconds = started.elapsed().as_secs_f64();
     println!(
         "{} worlds, {} events, {seconds:.1} s, {:.0} worlds a second",
@@ -274,7 +274,7 @@ fn tell_failure(failure: &Failure, options: &Options) {
 /// Plays one world of the engine.
 fn tell_engine(seed: u64, place: Option<Place>) -> ExitCode {
     let place = place.unwrap_or(Place::of_seed(seed));
-    tell_played(&driven::runner::play(seed, place, Roughness::Drawn, true), &format!("seed {seed}"))
+    tell_played(&driven::runner::play(seed, place, FaultLevel::Drawn, true), &format!("seed {seed}"))
 }
 
 fn tell_played(played: &Played, name: &str) -> ExitCode {
@@ -294,10 +294,10 @@ fn tell_played(played: &Played, name: &str) -> ExitCode {
 /// Prints the first failure as a story, shortened if that was requested.
 fn tell_engine_failure(seed: u64, violation: &Violation, options: &Options) {
     let place = options.place.unwrap_or(Place::of_seed(seed));
-    let mut played = driven::runner::play(seed, place, Roughness::Drawn, true);
+    let mut played = driven::runner::play(seed, place, FaultLevel::Drawn, true);
     if options.shrinks {
         let choices = driven::runner::shorten(&played.choices, place, violation.invariant);
-        played = driven::runner::play_tape(Tape::recorded(choices.clone()), place, Roughness::Drawn, true);
+        played = driven::runner::play_tape(Tape::recorded(choices.clone()), place, FaultLevel::Drawn, true);
         let words: Vec<String> = choices.iter().map(u32::to_string).collect();
         let (count, words) = (choices.len(), words.join(" "));
         println!("tape of {count} choices: sim --engine --store {place} --tape \"{words}\"");

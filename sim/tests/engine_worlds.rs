@@ -1,10 +1,10 @@
 //! Worlds of the engine itself hold, can be repeated, and survive the loss of their process around every commit.
 
 use sim::driven::place::Place;
-use sim::driven::runner::{self, Played, Roughness};
+use sim::driven::runner::{self, FaultLevel, Played};
 use sim::play::runner::Batch;
 
-fn play(seed: u64, roughness: Roughness) -> Played {
+fn play(seed: u64, roughness: FaultLevel) -> Played {
     runner::play(seed, Place::of_seed(seed), roughness, false)
 }
 
@@ -21,9 +21,9 @@ fn some_hundred_worlds_of_the_engine_keep_every_invariant() {
 #[test]
 fn a_seed_played_twice_gives_the_same_events_at_the_same_times() {
     for seed in 0..40 {
-        let first = play(seed, Roughness::Drawn);
+        let first = play(seed, FaultLevel::Drawn);
         assert_eq!(first.violation, None, "seed {seed}");
-        assert_eq!(first.outline, play(seed, Roughness::Drawn).outline, "seed {seed}");
+        assert_eq!(first.outline, play(seed, FaultLevel::Drawn).outline, "seed {seed}");
     }
 }
 
@@ -31,12 +31,12 @@ fn a_seed_played_twice_gives_the_same_events_at_the_same_times() {
 fn a_process_lost_before_or_after_any_commit_loses_nothing() {
     let mut world_count = 0;
     // A world with hardly any commits shows nothing.
-    for seed in (0..40).filter(|seed| play(*seed, Roughness::Smooth).commit_count > 5).take(6) {
+    for seed in (0..40).filter(|seed| play(*seed, FaultLevel::Smooth).commit_count > 5).take(6) {
         world_count += 1;
-        let smooth = play(seed, Roughness::Smooth);
+        let smooth = play(seed, FaultLevel::Smooth);
         assert_eq!(smooth.violation, None, "seed {seed}");
         for commit in 1..=smooth.commit_count {
-            for roughness in [Roughness::LostBefore(commit), Roughness::LostAfter(commit)] {
+            for roughness in [FaultLevel::LostBefore(commit), FaultLevel::LostAfter(commit)] {
                 let played = play(seed, roughness);
                 assert_eq!(played.violation, None, "seed {seed}, {roughness:?}");
             }

@@ -65,7 +65,7 @@ fn a_planted_failure_shrinks_to_the_choices_that_matter() {
     assert_eq!(short, [7, 7, 13]);
 }
 
-/// A world that once failed. A seed also stands for the comparison of both ways to hear decisions.
+/// A world that once failed. A seed also compares both decision timings.
 enum Kept {
     Seed(u64),
     Tape(Vec<u32>),
@@ -81,7 +81,7 @@ fn corpus() -> Vec<(PathBuf, Kept)> {
     files.sort();
     for path in &files {
         let tape = path.extension().is_some_and(|extension| extension == "tape");
-        assert!(tape, "{}: nobody plays a file that is no .tape", path.display());
+        assert!(tape, "{}: only .tape files are replayed", path.display());
     }
     files.into_iter().map(|path| (path.clone(), read_kept(&path))).collect()
 }

@@ -34,18 +34,18 @@ impl Book {
         }
     }
 
-    /// If a caller was told that a decision is accepted, it is stored. If it was refused, it is not.
+    /// A decision that was reported as accepted is stored. A refused decision is not.
     pub(crate) fn check_told(&self, decide: &Decide, verdict: &Verdict) -> Checked {
         let by = &decide.by;
         let is_stored = self.has_accepted_of(decide);
         ensure(!verdict.is_taken() || is_stored, Invariant::AcceptedDecisionIsHeard, || {
-            format!("{by} is told {verdict:?}, and nothing of it is stored")
+            format!("{by} received {verdict:?}, and the decision is not stored")
         })?;
         let refused = matches!(verdict, Verdict::Refused(_));
         // Of two copies the second may arrive first and answer a later suspension. The other then gets `IdUsed`.
         let outrun = *verdict == Verdict::Refused(Refusal::IdUsed) && self.was_held_again(decide);
         ensure(!refused || !is_stored || outrun, Invariant::VerdictIsRight, || {
-            format!("{by} is told {verdict:?}, and the decision is stored")
+            format!("{by} received {verdict:?}, and the decision is stored")
         })
     }
 
@@ -94,7 +94,7 @@ impl Book {
                 .any(|earlier| earlier.run == accepted.run && has_ended_early(run, &earlier.item));
             ensure(heard || ended_early, Invariant::AcceptedDecisionIsHeard, || {
                 format!(
-                    "the decision of {} on call {} of run {} was accepted and never heard",
+                    "the decision of {} on call {} of run {} was accepted and never processed",
                     decision.by,
                     decision.call,
                     accepted.run + 1

@@ -18,9 +18,9 @@ use serde_json::Value;
 
 use super::accepted::Accepted;
 use super::tally::Tally;
-use super::trouble::Temper;
+use super::trouble::EngineTrouble;
 use crate::judge::ends::goes_past_interrupt;
-use crate::judge::hearing::Cause;
+use crate::judge::events::Cause;
 use crate::judge::invariant::{Checked, Invariant, Violation, breach, ensure};
 use crate::judge::ledger::RunLedger;
 use crate::judge::model_input;
@@ -29,7 +29,7 @@ use crate::play::words;
 
 pub struct Book {
     pub tape: Tape,
-    pub(crate) temper: Temper,
+    pub(crate) temper: EngineTrouble,
     /// No more trouble: everything must come to its end.
     pub(crate) calm: bool,
     pub tally: Tally,
@@ -60,7 +60,7 @@ pub struct RunBook {
     leased: bool,
     /// Appends that were requested and have not returned: the worker may not know what is stored.
     pub(crate) in_flight: u32,
-    /// The last append was committed, but its worker was told that it may not have been.
+    /// The last append was committed, but the store answered its worker that it may not have been.
     pub(crate) uncertain: bool,
     pub(crate) transcript: Transcript,
     pub(crate) tool_starts: BTreeSet<(CallId, u32)>,
@@ -77,7 +77,7 @@ impl RunBook {
 }
 
 impl Book {
-    pub(crate) fn new(tape: Tape, temper: Temper, tells: bool) -> Self {
+    pub(crate) fn new(tape: Tape, temper: EngineTrouble, tells: bool) -> Self {
         Self {
             tape,
             temper,
@@ -109,7 +109,7 @@ impl Book {
     pub(crate) fn of(&self, run: &RunId) -> Checked<&RunBook> {
         match self.find(run).and_then(|index| self.runs.get(index)) {
             Some(run) => Ok(run),
-            None => breach(Invariant::NothingStartsUnstored, format!("nobody created {run}")),
+            None => breach(Invariant::NothingStartsUnstored, format!("{run} does not exist")),
         }
     }
 
@@ -227,7 +227,7 @@ impl Book {
 
     pub(crate) fn claimed(&mut self, claimed: &Claimed, now: Timestamp) -> Checked {
         let Some(run) = self.find(&claimed.lease.run) else {
-            return breach(Invariant::NothingStartsUnstored, format!("nobody created {}", claimed.lease.run));
+            return breach(Invariant::NothingStartsUnstored, format!("{} does not exist", claimed.lease.run));
         };
         self.tell(now, || format!("run {} is claimed with epoch {}", run + 1, claimed.lease.epoch));
         let known = &mut self.runs[run];
@@ -265,7 +265,7 @@ impl Book {
     /// Checks everything that must hold for a commit, at the moment of the commit.
     pub(crate) fn appended(&mut self, lease: &Lease, append: &Append, now: Timestamp) -> Checked {
         let Some(run) = self.find(&lease.run) else {
-            return breach(Invariant::NothingStartsUnstored, format!("nobody created {}", lease.run));
+            return breach(Invariant::NothingStartsUnstored, format!("{} does not exist", lease.run));
         };
         let known = &mut self.runs[run];
         known.uncertain = false;
@@ -332,16 +332,16 @@ impl Book {
                 open_child(&known.log, call_id)
             })
             .collect();
-        let told: Vec<&RunId> = append
+        let interrupted: Vec<&RunId> = append
             .deliver
             .iter()
             .filter(|delivery| matches!(delivery.item, Item::Interrupt { .. }))
             .map(|delivery| &delivery.to)
             .collect();
-        ensure(told == left_alone, Invariant::InterruptReachesChildren, || {
-            format!("run {} leaves {left_alone:?} alone and interrupts {told:?}", run + 1)
+        ensure(interrupted == left_alone, Invariant::InterruptReachesChildren, || {
+            format!("run {} leaves {left_alone:?} alone and interrupts {interrupted:?}", run + 1)
         })?;
-        let created = append.spawn.iter().any(|birth| told.contains(&&birth.control.run));
+        let created = append.spawn.iter().any(|birth| interrupted.contains(&&birth.control.run));
         let ends = u32::from(known.ledger.ended() && known.folded.parent.is_some());
         ensure(known.end_deliveries == ends, Invariant::ChildEndIsDeliveredOnce, || {
             format!("run {} has delivered {} ends to its parent", run + 1, known.end_deliveries)

@@ -7,14 +7,14 @@ use engine::store::Tenant;
 use machine::id::ThreadId;
 use serde_json::Value;
 
-use super::crowd::{answer_name, expected};
-use super::stage::Stage;
-use super::world::World;
+use super::context::WorldContext;
+use super::people::{answer_name, expected};
+use super::world::EngineWorld;
 
 /// A message is judged and stored within about this time.
 const WITHIN_MS: usize = 40;
 
-impl World {
+impl EngineWorld {
     /// Either the message or the deletion wins. A deleted thread never comes back.
     pub(super) fn post_beside_a_deletion(&mut self, mut message: Message) {
         let thread = ThreadId::from(format!("passing_{}", self.message_count));
@@ -33,7 +33,7 @@ impl World {
             };
             let (posted, ()) = tokio::join!(engine.post(message), deletes);
             stage.count("message", answer_name(&posted));
-            let words = format!("somebody writes to {thread}, which is deleted");
+            let words = format!("a client posts to {thread}, which is being deleted");
             stage.tell(|| format!("{words}: {posted:?}"));
             if let Err(PostError::Store(refused)) = &posted {
                 stage.check(expected(refused, &words));
@@ -42,7 +42,7 @@ impl World {
     }
 }
 
-impl Stage {
+impl WorldContext {
     /// Deletes at once and without trouble, as a sweep outside the server would. A thread that has a run stays, because
     /// its run is checked to the end.
     fn delete_unused(&self, thread: &ThreadId) {

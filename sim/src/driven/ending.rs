@@ -8,9 +8,9 @@ use machine::id::{Principal, RunId};
 use machine::suspension::SuspensionKind;
 use machine::thread::ThreadState;
 
-use super::trouble::Temper;
+use super::trouble::EngineTrouble;
 use super::wording;
-use super::world::World;
+use super::world::EngineWorld;
 use crate::judge::invariant::{Checked, Invariant, breach, ensure};
 use crate::world::live::Presence;
 use crate::world::people;
@@ -24,16 +24,16 @@ const ROUND: Duration = Duration::from_secs(2);
 /// The longest time that a client waits for an answer once there is no more trouble.
 const ANSWER_WITHIN: Duration = Duration::from_secs(60);
 
-impl World {
+impl EngineWorld {
     pub(crate) async fn come_to_rest(&mut self) {
         self.stage.tell(|| "from here on nothing goes wrong any more".into());
         {
             let mut book = self.stage.book();
             book.calm = true;
-            book.temper = Temper::calm();
+            book.temper = EngineTrouble::calm();
         }
         self.mend().await;
-        for live in &mut self.cast.live.0 {
+        for live in &mut self.setup.live.0 {
             live.presence = Presence::Offered;
         }
         for round in 0..ROUNDS_MAX {
@@ -81,15 +81,15 @@ impl World {
             let Some(process) = &self.process else { return };
             let decide = wording::decide(&run, &decision);
             let decided = process.engine.decide(decide.clone());
-            let Ok(told) = tokio::time::timeout(ANSWER_WITHIN, decided).await else {
+            let Ok(answer) = tokio::time::timeout(ANSWER_WITHIN, decided).await else {
                 if process.life.is_dead() {
                     return;
                 }
                 self.stage.check(breach(Invariant::NothingWedges, "a decision is never answered"));
                 return;
             };
-            self.stage.tell(|| format!("{} decides on call {}: {told:?}", decision.by, decision.call));
-            match told {
+            self.stage.tell(|| format!("{} decides on call {}: {answer:?}", decision.by, decision.call));
+            match answer {
                 Ok(verdict) => {
                     let stored = self.stage.book().check_told(&decide, &verdict);
                     self.stage.check(stored);
@@ -136,13 +136,13 @@ impl World {
                 format!("run {ordinal} is stored as {shown:?}, its log folds to {folded:?}")
             })?;
             if let Some(parent) = &run.ledger.parent {
-                let told = book
+                let is_delivered = book
                     .of(&parent.run_id)?
                     .ledger
                     .call(&parent.call_id)
                     .is_some_and(|call| call.status.terminal());
-                ensure(told && run.end_deliveries == 1, Invariant::ChildEndIsDeliveredOnce, || {
-                    format!("the parent of run {ordinal} never heard of its end")
+                ensure(is_delivered && run.end_deliveries == 1, Invariant::ChildEndIsDeliveredOnce, || {
+                    format!("the parent of run {ordinal} never received its end")
                 })?;
             }
             let thread = self.stage.disk.ask(None, |store| store.thread(&tenant, &run.thread));

@@ -7,7 +7,7 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
-use super::stage::Stage;
+use super::context::WorldContext;
 use crate::judge::invariant::{Invariant, Violation};
 
 /// The messages of a world's failing store. A log entry that contains one of them is expected.
@@ -15,7 +15,7 @@ pub(crate) const PLUG_PULLED: &str = "the simulator pulled the plug";
 pub(crate) const STORE_TAKEN: &str = "another process has the store";
 
 /// A subscriber that reports unexpected errors as violations of this world.
-pub(crate) fn objecting(stage: Arc<Stage>) -> impl Subscriber {
+pub(crate) fn objecting(stage: Arc<WorldContext>) -> impl Subscriber {
     Listener(move |Told { level, message, fields }: Told| {
         stage.tell(|| format!("the engine says: {message}{fields}"));
         let expected = [PLUG_PULLED, STORE_TAKEN].iter().any(|known| fields.contains(known));

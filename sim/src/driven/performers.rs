@@ -16,7 +16,7 @@ use machine::phase::HookOutcome;
 use machine::revision::Revision;
 use machine::tool::Arguments;
 
-use super::stage::{Life, Stage};
+use super::context::{Life, WorldContext};
 use crate::play::{names, tape};
 use crate::world::hooks;
 use crate::world::script::{self, Turn, outcome_name};
@@ -41,7 +41,7 @@ fn draw_pause(tape: &mut tape::Tape) -> u64 {
 }
 
 pub(crate) struct ScriptedModel {
-    pub(crate) stage: Arc<Stage>,
+    pub(crate) stage: Arc<WorldContext>,
     pub(crate) life: Arc<Life>,
     pub(crate) revision: Arc<Revision>,
 }
@@ -78,7 +78,7 @@ impl ScriptedModel {
         if book.calm {
             return (answer_of(script::words(turn, &self.revision)), 0, false);
         }
-        let trouble = book.temper.cast.model_trouble;
+        let trouble = book.temper.setup.model_trouble;
         let used = BTreeSet::new();
         let input = script::draw_model(&mut book.tape, turn, &self.revision, &used, trouble, 0);
         let pause = draw_pause(&mut book.tape);
@@ -122,7 +122,7 @@ fn answer_of(input: Input) -> Result<ModelAnswer, ModelFailure> {
 }
 
 pub(crate) struct ScriptedTool {
-    pub(crate) stage: Arc<Stage>,
+    pub(crate) stage: Arc<WorldContext>,
     pub(crate) life: Arc<Life>,
     pub(crate) definition: Arc<ToolDefinition>,
 }
@@ -168,8 +168,8 @@ impl Tool for ScriptedTool {
             tokio::select! {
                 biased;
                 () = request.cancelled.cancelled(), if obeys => {
-                    self.stage.count("tool", "told to stop");
-                    Outcome::Unknown { why: "told to stop".into(), retry_after_ms: None }
+                    self.stage.count("tool", "stopped on request");
+                    Outcome::Unknown { why: "the call was cancelled".into(), retry_after_ms: None }
                 }
                 outcome = work => outcome,
             }
@@ -183,7 +183,7 @@ impl ScriptedTool {
         if book.calm {
             return (Ends::Answers(script::success()), 0, true);
         }
-        let trouble = book.temper.cast.tool_trouble;
+        let trouble = book.temper.setup.tool_trouble;
         let tape = &mut book.tape;
         let outcome = script::draw_outcome(tape, trouble);
         let pause = draw_pause(tape);
@@ -197,7 +197,7 @@ impl ScriptedTool {
 }
 
 pub(crate) struct ScriptedPlugin {
-    pub(crate) stage: Arc<Stage>,
+    pub(crate) stage: Arc<WorldContext>,
     pub(crate) life: Arc<Life>,
     pub(crate) name: PluginName,
     /// Its position among the agent's plugins.
@@ -256,7 +256,7 @@ impl ScriptedPlugin {
         if book.calm {
             return (silent, 0, HookTrouble::None);
         }
-        let temper = book.temper.cast;
+        let temper = book.temper.setup;
         let tape = &mut book.tape;
         let answers = if temper.stubborn && phase == Phase::BeforeToolExecute {
             hooks::insistent()

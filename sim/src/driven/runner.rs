@@ -7,24 +7,24 @@ use engine::clock::RuntimeClock;
 use machine::Timestamp;
 
 use super::book::Book;
+use super::context::WorldContext;
 use super::disk::Disk;
 use super::listener::objecting;
 use super::place::Place;
-use super::stage::Stage;
 use super::tally::Tally;
-use super::trouble::{Side, Temper};
-use super::world::World;
+use super::trouble::{EngineTrouble, Side};
+use super::world::EngineWorld;
 use crate::judge::invariant::{Invariant, Violation};
 use crate::play::runner::Batch;
 use crate::play::shrink::shrink;
 use crate::play::tape::Tape;
-use crate::world::cast::Cast;
+use crate::world::setup::WorldSetup;
 
 const BEGAN_AT: Timestamp = Timestamp(1_000_000);
 
 /// What goes wrong in a world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Roughness {
+pub enum FaultLevel {
     /// As drawn from the tape.
     Drawn,
     /// The only trouble is that the first process is lost before this commit, or after it.
@@ -50,7 +50,7 @@ pub struct Played {
 
 /// Plays the world of a seed.
 #[must_use]
-pub fn play(seed: u64, place: Place, roughness: Roughness, tells: bool) -> Played {
+pub fn play(seed: u64, place: Place, roughness: FaultLevel, tells: bool) -> Played {
     play_tape(Tape::seeded(seed), place, roughness, tells)
 }
 
@@ -58,13 +58,13 @@ pub fn play(seed: u64, place: Place, roughness: Roughness, tells: bool) -> Playe
 #[must_use]
 pub fn shorten(choices: &[u32], place: Place, invariant: Invariant) -> Vec<u32> {
     shrink(choices, |shorter| {
-        let played = play_tape(Tape::recorded(shorter.to_vec()), place, Roughness::Drawn, false);
+        let played = play_tape(Tape::recorded(shorter.to_vec()), place, FaultLevel::Drawn, false);
         played.violation.is_some_and(|violation| violation.invariant == invariant)
     })
 }
 
 #[must_use]
-pub fn play_tape(mut tape: Tape, place: Place, roughness: Roughness, tells: bool) -> Played {
+pub fn play_tape(mut tape: Tape, place: Place, roughness: FaultLevel, tells: bool) -> Played {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     let runtime = match runtime {
         Ok(runtime) => runtime,
@@ -77,20 +77,20 @@ pub fn play_tape(mut tape: Tape, place: Place, roughness: Roughness, tells: bool
         Ok(disk) => disk,
         Err(why) => return unplayable(format!("the store does not open: {why}")),
     };
-    let cast = Cast::draw(&mut tape);
-    let mut temper = Temper::draw(&mut tape, cast.temper);
+    let setup = WorldSetup::draw(&mut tape);
+    let mut temper = EngineTrouble::draw(&mut tape, setup.temper);
     let lost_at = match roughness {
-        Roughness::Drawn => None,
-        Roughness::Smooth => Some((u64::MAX, Side::Before)),
-        Roughness::LostBefore(commit) => Some((commit, Side::Before)),
-        Roughness::LostAfter(commit) => Some((commit, Side::After)),
+        FaultLevel::Drawn => None,
+        FaultLevel::Smooth => Some((u64::MAX, Side::Before)),
+        FaultLevel::LostBefore(commit) => Some((commit, Side::Before)),
+        FaultLevel::LostAfter(commit) => Some((commit, Side::After)),
     };
     if lost_at.is_some() {
-        temper = Temper { act_count: temper.act_count, cast: temper.cast, ..Temper::calm() };
+        temper = EngineTrouble { act_count: temper.act_count, setup: temper.setup, ..EngineTrouble::calm() };
     }
-    let stage = Arc::new(Stage::new(Book::new(tape, temper, tells), disk, clock));
+    let stage = Arc::new(WorldContext::new(Book::new(tape, temper, tells), disk, clock));
     stage.count("place", place.name());
-    let mut world = World::new(stage.clone(), cast, lost_at);
+    let mut world = EngineWorld::new(stage.clone(), setup, lost_at);
     tracing::subscriber::with_default(objecting(stage.clone()), || runtime.block_on(world.play()));
     let commit_count = match &world.process {
         Some(process) if process.life.number == 1 => process.life.commit_count(),
@@ -155,7 +155,7 @@ pub fn run(batch: Batch, place: Option<Place>, progress: &(impl Fn(u64) + Sync))
                 break;
             }
             let place = place.unwrap_or(Place::of_seed(seed));
-            let played = play(seed, place, Roughness::Drawn, false);
+            let played = play(seed, place, FaultLevel::Drawn, false);
             own.world_count += 1;
             own.event_count += played.event_count;
             own.tally.merge(&played.tally);

@@ -11,7 +11,7 @@ use machine::tool::Arguments;
 use machine::transcript::{Messages, ModelMessage};
 
 use super::book::Book;
-use super::stage::Life;
+use super::context::Life;
 use crate::judge::invariant::{Checked, Invariant, breach, ensure};
 use crate::judge::model_input;
 
@@ -125,7 +125,7 @@ impl Book {
         })
     }
 
-    /// A watcher is told that there is nothing more to see.
+    /// The watcher's feed has ended: there is nothing more to see.
     pub(crate) fn watched(&mut self, run: &RunId, last: u64) -> Checked {
         self.tally.count("run", "watched to its end");
         let known = self.of(run)?;

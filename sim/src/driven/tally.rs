@@ -41,7 +41,7 @@ const POSSIBLE: &[(&str, &[&str])] = &[
             "unknown",
             "panic",
             "too late",
-            "told to stop",
+            "stopped on request",
             "resumed with its state",
         ],
     ),

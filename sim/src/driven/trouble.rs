@@ -1,11 +1,11 @@
 //! What may go wrong around one call of the store, and how often.
 
 use crate::play::tape::Tape;
-use crate::world::cast;
+use crate::world::setup;
 
 /// How much trouble a world has. Many worlds leave some kinds out, which lets the others go deeper.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Temper {
+pub(crate) struct EngineTrouble {
     pub(crate) act_count: usize,
     /// Percentage of store calls that are delayed, before and after their effect.
     pub(crate) delay: usize,
@@ -20,11 +20,11 @@ pub(crate) struct Temper {
     pub(crate) hand_over: usize,
     pub(crate) drain: usize,
     /// What models, tools, hooks and people do.
-    pub(crate) cast: cast::Temper,
+    pub(crate) setup: setup::WorldTrouble,
 }
 
-impl Temper {
-    pub(crate) fn draw(tape: &mut Tape, cast: cast::Temper) -> Self {
+impl EngineTrouble {
+    pub(crate) fn draw(tape: &mut Tape, setup: setup::WorldTrouble) -> Self {
         let sometimes = |tape: &mut Tape, weight: usize| if tape.chance(55) { weight } else { 0 };
         Self {
             act_count: 8 + tape.pick(40),
@@ -35,7 +35,7 @@ impl Temper {
             crash: sometimes(tape, 4),
             hand_over: sometimes(tape, 4),
             drain: sometimes(tape, 2),
-            cast,
+            setup,
         }
     }
 
@@ -50,7 +50,7 @@ impl Temper {
             crash: 0,
             hand_over: 0,
             drain: 0,
-            cast: cast::Temper::default(),
+            setup: setup::WorldTrouble::default(),
         }
     }
 }
@@ -122,7 +122,7 @@ pub(crate) struct Plan {
     pub(crate) fate: Fate,
 }
 
-pub(crate) fn plan(tape: &mut Tape, temper: &Temper, kind: Kind) -> Plan {
+pub(crate) fn plan(tape: &mut Tape, temper: &EngineTrouble, kind: Kind) -> Plan {
     // Reads are frequent, and a slow one shows little.
     let percent = if kind == Kind::Read { temper.delay / 8 } else { temper.delay };
     let mut pause = || if tape.chance(percent) { 1 + tape.pick(9) as u64 } else { 0 };

@@ -8,20 +8,20 @@ use engine::{Engine, Settings};
 use machine::Timestamp;
 use tokio::task::JoinHandle;
 
+use super::agents;
+use super::context::{Life, WorldContext};
+use super::faulty_store::FaultyStore;
 use super::performers::HOOK_TIMEOUT;
-use super::rough::RoughStore;
-use super::stage::{Life, Stage};
 use super::trouble::Side;
-use super::troupe;
 use crate::judge::invariant::{Invariant, Violation};
-use crate::world::cast::Cast;
+use crate::world::setup::WorldSetup;
 
 /// A process may be lost within this many of its commits.
 const LOST_WITHIN: usize = 25;
 
-pub(crate) struct World {
-    pub(crate) stage: Arc<Stage>,
-    pub(crate) cast: Cast,
+pub(crate) struct EngineWorld {
+    pub(crate) stage: Arc<WorldContext>,
+    pub(crate) setup: WorldSetup,
     pub(crate) process: Option<Process>,
     /// Processes that continue although another one has the store, and until when.
     pub(crate) old: Vec<(Process, Timestamp)>,
@@ -49,11 +49,11 @@ impl Process {
     }
 }
 
-impl World {
-    pub(crate) fn new(stage: Arc<Stage>, cast: Cast, lost_at: Option<(u64, Side)>) -> Self {
+impl EngineWorld {
+    pub(crate) fn new(stage: Arc<WorldContext>, setup: WorldSetup, lost_at: Option<(u64, Side)>) -> Self {
         Self {
             stage,
-            cast,
+            setup,
             process: None,
             old: Vec::new(),
             lost_at,
@@ -107,9 +107,9 @@ impl World {
             quotas: Quotas::default(),
         });
         let own = self.stage.disk.own();
-        let store = Arc::new(RoughStore { stage: self.stage.clone(), life: life.clone(), own });
+        let store = Arc::new(FaultyStore { stage: self.stage.clone(), life: life.clone(), own });
         let mut builder = Engine::on_shared(store).clock(self.stage.clock).settings(settings);
-        for agent in troupe::agents(&self.cast, &self.stage, &life) {
+        for agent in agents::agents(&self.setup, &self.stage, &life) {
             builder = builder.agent(agent);
         }
         match builder.start().await {
@@ -173,7 +173,7 @@ impl World {
         }
         let Some(process) = self.process.take() else { return };
         self.stage.count("process", "to another process");
-        self.stage.tell(|| format!("process {} loses the store and goes on", process.life.number));
+        self.stage.tell(|| format!("process {} loses the store and keeps running", process.life.number));
         process.life.fence();
         let linger = self.stage.draw(|tape| tape.among([30, 5, 300, 3_000]));
         self.old.push((process, self.stage.now().plus_ms(linger)));
@@ -198,11 +198,11 @@ impl World {
     pub(crate) async fn reconfigure(&mut self) {
         let change = {
             let mut book = self.stage.book();
-            self.cast.live.change(&mut book.tape)
+            self.setup.live.change(&mut book.tape)
         };
         self.stage.tell(|| change);
         let Some(process) = &self.process else { return };
-        let agents = troupe::agents(&self.cast, &self.stage, &process.life);
+        let agents = agents::agents(&self.setup, &self.stage, &process.life);
         // A process that is lost meanwhile never answers.
         let replaced =
             tokio::time::timeout(Duration::from_secs(60), process.engine.replace_agents(agents)).await;

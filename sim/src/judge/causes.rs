@@ -17,10 +17,10 @@ use crate::judge::ledger::{CallLedger, RunLedger};
 use crate::judge::{answers, ends, grants, recorded};
 use crate::world::arguments::{amount_of, receiver_of};
 use crate::world::hooks;
-use crate::world::store::Said;
+use crate::world::store::ProcessedInput;
 
 /// `ledger` is the state before the events that the input led to.
-pub fn check(ledger: &RunLedger, said: &Said) -> Checked {
+pub fn check(ledger: &RunLedger, said: &ProcessedInput) -> Checked {
     let (input, events) = (&said.input, &said.events);
     match input {
         Input::Gated(gated) => check_gated(ledger, gated, events)?,
@@ -35,7 +35,7 @@ pub fn check(ledger: &RunLedger, said: &Said) -> Checked {
         Input::LeaseAcquired { .. } => {
             let early = events.iter().find(|event| !matches!(event.fact, Fact::RunRecovered { .. }));
             ensure(early.is_none(), Invariant::InboxBeforeAttempts, || {
-                format!("{early:?} before the inbox was heard")
+                format!("{early:?} before the inbox was processed")
             })?;
         }
         Input::ModelAnswered(answered) => {

@@ -15,7 +15,7 @@ use crate::judge::causes::askers_of;
 use crate::judge::invariant::{Checked, Invariant, ensure};
 use crate::judge::ledger::RunLedger;
 use crate::world::hooks;
-use crate::world::store::Said;
+use crate::world::store::ProcessedInput;
 
 /// The ends that a refusal can cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,8 +26,8 @@ enum RefusalEnd {
 }
 
 /// `ledger` is the state before the events that the input led to.
-pub fn check(ledger: &RunLedger, said: &Said) -> Checked {
-    let Said { input, events, .. } = said;
+pub fn check(ledger: &RunLedger, said: &ProcessedInput) -> Checked {
+    let ProcessedInput { input, events, .. } = said;
     // An end that was decided before stays. The ledger compares it with the actual end.
     if ledger.ending.is_some() {
         return Ok(());
@@ -61,35 +61,17 @@ pub fn check(ledger: &RunLedger, said: &Said) -> Checked {
 
 /// Whether the event starts something, or ends the run other than by an interrupt.
 pub(crate) const fn goes_past_interrupt(fact: &Fact) -> bool {
-    match fact {
-        Fact::RunEnded { termination, .. } => !matches!(termination, Termination::Cancelled(_)),
-        Fact::ExecutionStarted { .. }
-        | Fact::ChildStarted { .. }
-        | Fact::StepStarted { .. }
-        | Fact::ModelRetrying { .. }
-        | Fact::RunStarted { .. } => true,
-        Fact::RunQueued(_)
-        | Fact::RunWaiting { .. }
-        | Fact::RunResumed {}
-        | Fact::RunInterrupting { .. }
-        | Fact::RunEnding { .. }
-        | Fact::RunRecovered { .. }
-        | Fact::StepEnded { .. }
-        | Fact::MessageAdded(_)
-        | Fact::PhaseAnswered { .. }
-        | Fact::StateChanged { .. }
-        | Fact::ToolRequested { .. }
-        | Fact::ApprovalRequested(_)
-        | Fact::ToolSuspended(_)
-        | Fact::ApprovalVoided { .. }
-        | Fact::ToolApproved { .. }
-        | Fact::ToolDenied { .. }
-        | Fact::ToolResumed { .. }
-        | Fact::ExecutionSucceeded { .. }
-        | Fact::ExecutionFailed { .. }
-        | Fact::ToolCancelled { .. }
-        | Fact::ChildEnded { .. } => false,
+    if let Fact::RunEnded { termination, .. } = fact {
+        return !matches!(termination, Termination::Cancelled(_));
     }
+    matches!(
+        fact,
+        Fact::ExecutionStarted { .. }
+            | Fact::ChildStarted { .. }
+            | Fact::StepStarted { .. }
+            | Fact::ModelRetrying { .. }
+            | Fact::RunStarted { .. }
+    )
 }
 
 const fn end_of(fact: &Fact) -> Option<&Termination> {

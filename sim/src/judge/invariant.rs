@@ -66,7 +66,7 @@ invariants! {
     ChildAsksAsMuch: "A child run asks about at least as many calls as its parent and its own agent.";
     FailedHookStopsTheCall: "A call whose hooks failed before it never runs.";
     OnlyTheCurrentAttemptSettles: "A lost, old, foreign or repeated attempt settles nothing.";
-    WhatWasSaidIsStored: "A result, an edit and whoever decided are stored as they were said.";
+    WhatWasSaidIsStored: "A result, an edit and the name of the person who decided are stored as they were given.";
     HookAnswersAreKept: "A sound answer of a hook is recorded as given, and each set_state in it changes the state once.";
     RefusalEndsAsSaid: "A denial, an expiry or a block ends the run exactly when decision, suspension or policy say so.";
     CallIdsAreUnique: "No two calls of a thread share an id.";
@@ -75,7 +75,7 @@ invariants! {
     EmptyAnswerEndsTheRun: "An answer without text and calls is tried again once, on the first step, and never fails a run.";
     DroppedCallsAreNoted: "Of an answer every call that fits is taken, and a note counts the others.";
     OneContinuationPerTurn: "A step starts once, and only when the turn before it is complete.";
-    EagerLosesNothing: "A result that comes after its placeholder is told to the model.";
+    EagerLosesNothing: "The model receives every result that comes after its placeholder.";
     OutputIsTheOneWanted: "A run ends by itself only with the output that is wanted, and fails only after one correction.";
     LimitsHold: "No step starts beyond a limit, and a run is stopped for a limit only when it was reached.";
     TreeIsBounded: "A run, and all the runs that it starts, start no more runs than its policy and its parent allow.";
@@ -86,10 +86,10 @@ invariants! {
     InboxIsHeardInOrder: "Results come first, then the rest as it came; no result overtakes a decision on its call.";
     VerdictIsRight: "The first good decision on an open suspension is accepted, every other one is refused.";
     ExpiredIsNeverAccepted: "Nothing is approved or answered by a decision that came after the expiry.";
-    InboxBeforeAttempts: "After a take-over no attempt starts before what was accepted then is heard.";
+    InboxBeforeAttempts: "After a take-over no attempt starts until every item accepted by then is processed.";
     NothingStartsUnstored: "Only an attempt whose start is stored is sent, and it is sent once.";
-    OnlyStoredIsShown: "Whoever watches a run is shown what is stored, and nothing before.";
-    WatchersMissNothing: "Whoever watches a run sees every event once, in order, up to the last.";
+    OnlyStoredIsShown: "A watcher of a run sees only events that are already stored.";
+    WatchersMissNothing: "A watcher of a run sees every event once, in order, up to the last.";
     StaleWorkerIsRefused: "The store takes nothing from a worker that lost its lease.";
     OneHolderPerThread: "At most one run holds a thread, and the next in line follows when it ends.";
     AdmissionIsRight: "A message is admitted, queued or refused as the policy and the state of its thread say.";

@@ -81,7 +81,7 @@ pub struct CallLedger {
     pub approved: Option<Shown>,
     /// A person has decided on it since its last attempt started.
     pub decided_since_start: bool,
-    pub said: Said,
+    pub said: ReportedToModel,
     pub end_seq: Option<u64>,
     /// Attempts whose outcome is unknown.
     pub doubted: Vec<u32>,
@@ -110,7 +110,7 @@ pub struct Shown {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Said {
+pub enum ReportedToModel {
     Nothing,
     Placeholder,
     Result,

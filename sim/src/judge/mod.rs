@@ -2,11 +2,11 @@
 //! breach of an invariant.
 
 pub(crate) mod answers;
+pub(crate) mod call_events;
 pub mod causes;
 pub mod ends;
+pub mod events;
 pub(crate) mod grants;
-pub mod hearing;
-pub(crate) mod hearing_calls;
 pub mod invariant;
 pub mod ledger;
 pub mod model_input;

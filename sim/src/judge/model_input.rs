@@ -9,36 +9,8 @@ use crate::judge::invariant::{Checked, Invariant, ensure};
 
 /// Facts that do not change the transcript need no new check.
 #[must_use]
-pub const fn is_changed_by(fact: &Fact) -> bool {
-    match fact {
-        Fact::MessageAdded(_)
-        | Fact::ToolRequested { .. }
-        | Fact::ToolApproved { .. }
-        | Fact::ApprovalRequested(_)
-        | Fact::ToolSuspended(_)
-        | Fact::ExecutionStarted { .. }
-        | Fact::ExecutionSucceeded { .. }
-        | Fact::ExecutionFailed { .. }
-        | Fact::ToolDenied { .. }
-        | Fact::ToolCancelled { .. } => true,
-        Fact::RunQueued(_)
-        | Fact::RunStarted { .. }
-        | Fact::RunWaiting { .. }
-        | Fact::RunResumed {}
-        | Fact::RunInterrupting { .. }
-        | Fact::RunEnding { .. }
-        | Fact::RunEnded { .. }
-        | Fact::RunRecovered { .. }
-        | Fact::StepStarted { .. }
-        | Fact::StepEnded { .. }
-        | Fact::ModelRetrying { .. }
-        | Fact::PhaseAnswered { .. }
-        | Fact::StateChanged { .. }
-        | Fact::ApprovalVoided { .. }
-        | Fact::ToolResumed { .. }
-        | Fact::ChildStarted { .. }
-        | Fact::ChildEnded { .. } => false,
-    }
+pub fn is_changed_by(fact: &Fact) -> bool {
+    matches!(fact, Fact::MessageAdded(_)) || fact.call_change().is_some()
 }
 
 /// Exactly one result per call, in call order, directly after the message that requested the calls.
@@ -50,7 +22,7 @@ pub fn check(messages: &Messages) -> Checked {
             ModelMessage::User { .. } | ModelMessage::Note { .. } | ModelMessage::Notice { .. } => {}
             ModelMessage::Tool { call, .. } => {
                 return ensure(false, Invariant::ModelInputIsValid, || {
-                    format!("a result of {call} stands where nobody asked for it")
+                    format!("the input has a result of {call} that follows no request")
                 });
             }
             ModelMessage::Assistant { id, text, calls, .. } => {

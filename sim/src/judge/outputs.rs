@@ -90,9 +90,9 @@ impl RunLedger {
 
     /// After an answer that is not a valid output, the model continues only because of a correction or a late result.
     pub(crate) fn check_output_at_step(&mut self, step: u32) -> Checked {
-        let told = self.output.corrected == Some(self.step) || self.untold_news;
-        ensure(self.last_fault().is_none() || told, Invariant::OutputIsTheOneWanted, || {
-            format!("step {step} starts and nobody said what was wrong: {:?}", self.output)
+        let has_reason = self.output.corrected == Some(self.step) || self.untold_news;
+        ensure(self.last_fault().is_none() || has_reason, Invariant::OutputIsTheOneWanted, || {
+            format!("step {step} starts, and the model was not corrected: {:?}", self.output)
         })?;
         self.output.last = None;
         Ok(())

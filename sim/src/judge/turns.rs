@@ -8,8 +8,8 @@ use machine::suspension::SuspensionKind;
 use machine::termination::{StopCode, Termination};
 
 use crate::judge::invariant::{Checked, Invariant, ensure};
-use crate::judge::ledger::{Announced, Projected, RunLedger, Said};
-use crate::world::cast::FINAL_WORD;
+use crate::judge::ledger::{Announced, Projected, ReportedToModel, RunLedger};
+use crate::world::setup::FINAL_WORD;
 
 impl RunLedger {
     pub(crate) fn hear_step_started(&mut self, step: u32, at: Timestamp) -> Checked {
@@ -22,15 +22,15 @@ impl RunLedger {
         })?;
         let eager = self.eager();
         for call in &self.calls {
-            ensure(call.said != Said::Nothing, Invariant::OneToolMessagePerCall, || {
+            ensure(call.said != ReportedToModel::Nothing, Invariant::OneToolMessagePerCall, || {
                 format!("step {step} starts and call {} has no tool message", call.id)
             })?;
             ensure(call.status.terminal() || eager, Invariant::OneContinuationPerTurn, || {
                 format!("step {step} starts and call {} is {}", call.id, call.status)
             })?;
-            let told = !call.status.terminal() || call.said == Said::Result;
-            ensure(told, Invariant::EagerLosesNothing, || {
-                format!("step {step} starts and the result of call {} is not told", call.id)
+            let is_reported = !call.status.terminal() || call.said == ReportedToModel::Result;
+            ensure(is_reported, Invariant::EagerLosesNothing, || {
+                format!("step {step} starts, and the model lacks the result of call {}", call.id)
             })?;
         }
         self.check_output_at_step(step)?;

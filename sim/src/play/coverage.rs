@@ -176,58 +176,38 @@ impl Coverage {
     /// An event, with the ledger before it.
     pub fn event(&mut self, ledger: &RunLedger, event: &Event) {
         self.count(Table::Event, event.fact.name(), "");
-        match &event.fact {
-            Fact::RunInterrupting { .. } => self.pairs(ledger, "interrupt"),
-            Fact::RunEnded { termination, .. } => {
-                self.count(Table::Termination, names::termination(termination), "");
+        let fact = &event.fact;
+        if let Fact::RunInterrupting { .. } = fact {
+            self.pairs(ledger, "interrupt");
+        }
+        if let Fact::RunEnded { termination, .. } = fact {
+            self.count(Table::Termination, names::termination(termination), "");
+        }
+        if let Fact::ToolResumed { mode, .. } = fact {
+            self.count(Table::ResumeMode, names::resume_mode(*mode), "resumed");
+        }
+        if let Fact::ToolDenied { expired: true, .. } = fact {
+            self.count(Table::Suspension, "approval", "expiry");
+        }
+        if let Fact::ExecutionFailed { error, .. } = fact {
+            self.count(Table::CallError, names::call_error(error.code), "");
+        }
+        if let Fact::ToolCancelled { call_id, reason, .. } = fact {
+            self.count(Table::CancelReason, names::cancel_reason(*reason), "");
+            if *reason == machine::event::CancelReason::Expired
+                && let Some(open) = ledger.call(call_id).and_then(|call| call.open.as_ref())
+            {
+                self.count(Table::Suspension, open.kind.as_str(), "expiry");
             }
-            Fact::ApprovalRequested(opened) | Fact::ToolSuspended(opened) => {
-                self.call_becomes(ledger, &opened.call_id, CallStatus::Suspended);
-            }
-            Fact::ToolApproved { call_id, .. } => self.call_becomes(ledger, call_id, CallStatus::Resuming),
-            Fact::ToolResumed { call_id, mode, .. } => {
-                self.count(Table::ResumeMode, names::resume_mode(*mode), "resumed");
-                self.call_becomes(ledger, call_id, CallStatus::Resuming);
-            }
-            Fact::ToolDenied { call_id, expired, .. } => {
-                if *expired {
-                    self.count(Table::Suspension, "approval", "expiry");
-                }
-                self.call_becomes(ledger, call_id, CallStatus::Cancelled);
-            }
-            Fact::ExecutionStarted { call_id, .. } => self.call_becomes(ledger, call_id, CallStatus::Running),
-            Fact::ExecutionSucceeded { call_id, .. } => {
-                self.call_becomes(ledger, call_id, CallStatus::Succeeded);
-            }
-            Fact::ExecutionFailed { call_id, error, .. } => {
-                self.count(Table::CallError, names::call_error(error.code), "");
-                self.call_becomes(ledger, call_id, CallStatus::Failed);
-            }
-            Fact::ToolCancelled { call_id, reason, .. } => {
-                self.count(Table::CancelReason, names::cancel_reason(*reason), "");
-                if *reason == machine::event::CancelReason::Expired
-                    && let Some(open) = ledger.call(call_id).and_then(|call| call.open.as_ref())
-                {
-                    self.count(Table::Suspension, open.kind.as_str(), "expiry");
-                }
-                self.call_becomes(ledger, call_id, CallStatus::Cancelled);
-            }
-            Fact::ChildEnded { .. } => self.pairs(ledger, "child's end"),
-            Fact::RunQueued(_)
-            | Fact::RunStarted { .. }
-            | Fact::RunWaiting { .. }
-            | Fact::RunResumed {}
-            | Fact::RunEnding { .. }
-            | Fact::RunRecovered { .. }
-            | Fact::StepStarted { .. }
-            | Fact::StepEnded { .. }
-            | Fact::MessageAdded(_)
-            | Fact::ModelRetrying { .. }
-            | Fact::PhaseAnswered { .. }
-            | Fact::StateChanged { .. }
-            | Fact::ToolRequested { .. }
-            | Fact::ApprovalVoided { .. }
-            | Fact::ChildStarted { .. } => {}
+        }
+        if let Fact::ChildEnded { .. } = fact {
+            self.pairs(ledger, "child's end");
+        }
+        // A void approval returns its call to the gate from Suspended or Resuming.
+        if let (Some(call_id), Some(change)) = (fact.call_id(), fact.call_change())
+            && !matches!(fact, Fact::ApprovalVoided { .. })
+        {
+            self.call_becomes(ledger, call_id, change.status());
         }
     }
 

@@ -19,8 +19,8 @@ use machine::transcript::Messages;
 use crate::judge::invariant::{Checked, Invariant, breach, ensure};
 use crate::play::tape::{Tape, seed_for};
 use crate::world::World;
-use crate::world::cast::{Agent, DESK, Temper};
 use crate::world::people;
+use crate::world::setup::{Agent, DESK, WorldTrouble};
 use crate::world::store::RunIndex;
 use crate::world::submit::Form;
 use crate::world::thread_rows::Posted;
@@ -66,11 +66,11 @@ fn calm_world(seed: u64, decisions: DecisionTiming) -> World {
         DecisionTiming::AtBoundary => 2,
     };
     world.tape = Tape::seeded(seed_for(seed, "schedule", schedule));
-    world.trouble = Temper {
+    world.trouble = WorldTrouble {
         tool_trouble: world.trouble.tool_trouble,
         model_trouble: world.trouble.model_trouble,
         hooks: world.trouble.hooks,
-        ..Temper::default()
+        ..WorldTrouble::default()
     };
     for agent in &mut world.agents {
         *agent = calm_agent(agent, decisions);

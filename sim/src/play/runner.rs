@@ -23,14 +23,14 @@ pub struct Failure {
 
 /// The results of a batch of worlds.
 #[derive(Clone, Debug, Default)]
-pub struct Tally {
+pub struct BatchResult {
     pub worlds: u64,
     pub events: u64,
     pub coverage: Coverage,
     pub failures: Vec<Failure>,
 }
 
-impl Tally {
+impl BatchResult {
     fn add(&mut self, other: Self) {
         self.worlds += other.worlds;
         self.events += other.events;
@@ -49,14 +49,14 @@ pub struct Batch {
 }
 
 /// Plays all seeds of a batch. Calls `progress` with the number done.
-pub fn run(batch: Batch, progress: &(impl Fn(u64) + Sync)) -> Tally {
+pub fn run(batch: Batch, progress: &(impl Fn(u64) + Sync)) -> BatchResult {
     let next = AtomicU64::new(batch.from);
     let done = AtomicU64::new(0);
     let stop = AtomicBool::new(false);
     let end = batch.from.saturating_add(batch.count);
-    let mut tally = Tally::default();
+    let mut tally = BatchResult::default();
     let work = || {
-        let mut own = Tally::default();
+        let mut own = BatchResult::default();
         while !stop.load(Ordering::Relaxed) {
             let seed = next.fetch_add(1, Ordering::Relaxed);
             if seed >= end {
@@ -92,7 +92,7 @@ pub fn run(batch: Batch, progress: &(impl Fn(u64) + Sync)) -> Tally {
     tally
 }
 
-fn play_seed(seed: u64, tally: &mut Tally) {
+fn play_seed(seed: u64, tally: &mut BatchResult) {
     let mut world = World::new(Tape::seeded(seed), false);
     let played = world.play();
     tally.worlds += 1;

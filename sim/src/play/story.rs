@@ -17,9 +17,9 @@ use crate::judge::invariant::{Checked, Invariant, breach};
 use crate::play::tape::Tape;
 use crate::world::World;
 use crate::world::arguments::valid;
-use crate::world::cast::{Agent, DESK, Temper};
 use crate::world::live::{LiveTool, LiveTools};
 use crate::world::script::{self, Turn};
+use crate::world::setup::{Agent, DESK, WorldTrouble};
 use crate::world::store::{Append, RunIndex};
 use crate::world::submit::Form;
 use crate::world::thread_rows::Posted;
@@ -30,7 +30,7 @@ const THREAD: usize = 0;
 
 /// The whole story as text.
 pub fn tell() -> Checked<String> {
-    let mut stage = Stage::set();
+    let mut stage = StoryWorld::set();
     stage.opening()?;
     stage.crash()?;
     stage.approval_while_c_runs()?;
@@ -42,7 +42,7 @@ pub fn tell() -> Checked<String> {
     Ok(stage.lines.join("\n"))
 }
 
-struct Stage {
+struct StoryWorld {
     world: World,
     lines: Vec<String>,
     worker: &'static str,
@@ -50,10 +50,10 @@ struct Stage {
     began: Timestamp,
 }
 
-impl Stage {
+impl StoryWorld {
     fn set() -> Self {
         let mut world = World::new(Tape::recorded(Vec::new()), false);
-        world.trouble = Temper::default();
+        world.trouble = WorldTrouble::default();
         for agent in &mut world.agents {
             *agent = Agent { revision: Arc::new(Revision::default()), ..agent.clone() };
         }
@@ -137,7 +137,7 @@ impl Stage {
         self.later(3 * 60 * 60 * 1_000);
         self.worker = "worker-3";
         self.say(
-            "Three hours and a restart later Bo lowers the amount of B and approves it. Any worker goes on.",
+            "Three hours and a restart later Bo lowers the amount of B and approves it. Any worker can continue.",
         );
         let edited = valid(json!({"order": 2, "euros": 450}));
         let resume = Resume { arguments: Some(edited), note: Some("half of it".into()), ..Resume::default() };
@@ -154,7 +154,7 @@ impl Stage {
         self.world.lose(session);
         self.later(2_000);
         self.worker = "worker-4";
-        self.say("B writes, so nobody sends it again: whether it happened is a question for a person.");
+        self.say("B writes, so the worker does not send it again: a person has to say whether it happened.");
         self.world.claim(RUN)?;
         self.show();
         self.later(40 * 60 * 1_000);
@@ -218,7 +218,7 @@ impl Stage {
     fn session(&mut self) -> Checked<Session> {
         match self.world.sessions.pop() {
             Some(session) => Ok(session),
-            None => breach(Invariant::NothingWedges, "nobody holds the run of the story"),
+            None => breach(Invariant::NothingWedges, "no worker holds the run of the story"),
         }
     }
 
@@ -322,7 +322,7 @@ fn told(event: &Event, worker: &str) -> (String, String) {
             format!("tool message of {call_id}, from event {seq}")
         }
         Fact::ToolRequested { call_id, tool, arguments } => format!("{call_id}  {tool} {}", shown(arguments)),
-        Fact::ApprovalRequested(opened) => format!("{}  held until somebody says yes or no", opened.call_id),
+        Fact::ApprovalRequested(opened) => format!("{}  held until a person decides", opened.call_id),
         Fact::ToolApproved { call_id, arguments, note, .. } => {
             let edited =
                 arguments.as_ref().map(|edited| format!(", as {}", shown(edited))).unwrap_or_default();

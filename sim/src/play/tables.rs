@@ -207,7 +207,7 @@ pub fn print(coverage: &Coverage) -> (String, Vec<String>) {
         };
     }
     for (table, row, column) in coverage.unlisted(&cells()) {
-        missing.push(format!("{}: {row} {column} stands in no table", title(table)));
+        missing.push(format!("{}: {row} {column} is in no table", title(table)));
     }
     (text, missing)
 }

@@ -6,13 +6,13 @@ use machine::{Input, Rejection, event_codec};
 
 use crate::judge::causes;
 use crate::judge::ends::goes_past_interrupt;
+use crate::judge::events::Cause;
 use crate::judge::grants;
-use crate::judge::hearing::Cause;
 use crate::judge::invariant::{Checked, Invariant, breach, ensure};
 use crate::judge::ledger::Announced;
 use crate::play::coverage::Coverage;
 use crate::play::names;
-use crate::world::store::{Append, RunIndex, Said, Store};
+use crate::world::store::{Append, ProcessedInput, RunIndex, Store};
 
 /// Returns the children that must be interrupted with this commit.
 pub(crate) fn write_events(
@@ -44,7 +44,7 @@ pub(crate) fn write_events(
 }
 
 /// An accepted item may be rejected later only because an earlier item was processed first.
-fn hear_rejected(store: &Store, run: RunIndex, said: &Said, rejection: &Rejection) -> Checked {
+fn hear_rejected(store: &Store, run: RunIndex, said: &ProcessedInput, rejection: &Rejection) -> Checked {
     let stored = &store.runs[run];
     match &said.input {
         Input::Decide(decision) => {
@@ -86,7 +86,7 @@ fn write_event(
     store: &mut Store,
     run: RunIndex,
     event: &Event,
-    said: &Said,
+    said: &ProcessedInput,
     coverage: &mut Coverage,
 ) -> Checked {
     let stored_run = &mut store.runs[run];

@@ -4,7 +4,7 @@ use machine::id::{Digest, ToolName};
 use machine::tool::{Approval, EffectClass, OnExpiry, Performer, Tool, ToolLookup};
 
 use crate::play::tape::Tape;
-use crate::world::cast::CLERK_NAME;
+use crate::world::setup::CLERK_NAME;
 
 pub const TOOL_NAMES: [&str; 8] =
     ["lookup", "upsert", "transfer", "post", "pick_file", "webhook", "researcher", "forbidden"];

@@ -68,7 +68,7 @@ impl World {
         let expected = expected_order(&items, defers && !hurry && !interrupted);
         let order = inbox::drain(&session.copy.control, &items, hurry);
         ensure(order == expected, Invariant::InboxIsHeardInOrder, || {
-            format!("{items:?} is heard as {order:?}, not as {expected:?}")
+            format!("{items:?} is processed as {order:?}, not as {expected:?}")
         })
     }
 
@@ -86,7 +86,7 @@ impl World {
             1 => Item::LateAnswer { step: 1, call: call.clone(), attempt: 1, outcome: script::success() },
             2 => Item::ChildEnded(ChildEnded {
                 call: call.clone(),
-                run: RunId::from("run_of_somebody_else"),
+                run: RunId::from("run_of_another_parent"),
                 end: ChildEnd::Interrupted,
                 usage: Usage::default(),
                 descendants: 0,
@@ -110,8 +110,8 @@ impl World {
                 next.is_none_or(|deadline| deadline.at > clock).then_some(Input::DeadlineReached)
             }
             7 => Some(Input::ChildEnded(ChildEnded {
-                call: self.any_call(&ledger).map_or_else(|| CallId::from("nobody"), |call| call.id),
-                run: RunId::from("run_of_somebody_else"),
+                call: self.any_call(&ledger).map_or_else(|| CallId::from("unknown"), |call| call.id),
+                run: RunId::from("run_of_another_parent"),
                 end: ChildEnd::Failed { message: "lost".into() },
                 usage: Usage { input_tokens: 9, output_tokens: 9 },
                 descendants: 0,
@@ -149,7 +149,7 @@ impl World {
             2 => (call.id, call.step, right + 1),
             3 => (call.id, call.step, right.checked_sub(1)?),
             _ if current.is_none() => (call.id, call.step, right),
-            _ => (CallId::from("nobody"), call.step, right),
+            _ => (CallId::from("unknown"), call.step, right),
         };
         Some(Input::ToolReturned { step, call: id, attempt, outcome })
     }
@@ -158,7 +158,7 @@ impl World {
     fn wrong_decision(&mut self, ledger: &RunLedger) -> Option<Input> {
         let mut decision = Decision {
             id: None,
-            call: CallId::from("nobody"),
+            call: CallId::from("unknown"),
             suspension: SuspensionId::from("apr_old"),
             by: "mallory".into(),
             accepted_at: self.now,
@@ -170,7 +170,7 @@ impl World {
         decision.definition_now = self.live.definition_now(&call.tool);
         let Some(open) = &call.open else {
             if self.tape.chance(20) {
-                decision.call = CallId::from("nobody");
+                decision.call = CallId::from("unknown");
             }
             return Some(Input::Decide(decision));
         };

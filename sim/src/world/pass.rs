@@ -10,7 +10,7 @@ use crate::judge::invariant::{Checked, Invariant, breach, ensure};
 use crate::judge::ledger::{Announced, Ticket};
 use crate::play::words;
 use crate::world::World;
-use crate::world::store::{Append, Refused, Said, Seen, is_taken};
+use crate::world::store::{Append, ProcessedInput, Refused, Seen, is_taken};
 use crate::world::thread_rows::encode;
 use crate::world::worker::{Ghost, Heard, Session, Task};
 
@@ -321,7 +321,14 @@ impl World {
                     }
                 }
                 let (events, rejected) = (decided.events, None);
-                append.said.push(Said { input, ticket, events, rejected, heard_count, before_interrupt });
+                append.said.push(ProcessedInput {
+                    input,
+                    ticket,
+                    events,
+                    rejected,
+                    heard_count,
+                    before_interrupt,
+                });
                 Ok(true)
             }
             Err(Rejection::InternalError(impossible)) => {
@@ -332,7 +339,14 @@ impl World {
                 self.coverage.rejection(&rejection);
                 self.tell(|_| format!("    rejected: {rejection}"));
                 let (events, rejected) = (Vec::new(), Some(rejection));
-                append.said.push(Said { input, ticket, events, rejected, heard_count, before_interrupt });
+                append.said.push(ProcessedInput {
+                    input,
+                    ticket,
+                    events,
+                    rejected,
+                    heard_count,
+                    before_interrupt,
+                });
                 Ok(false)
             }
         }
@@ -443,7 +457,7 @@ pub(crate) fn check_rejected_alike(
     })
 }
 
-fn is_take_over(said: &Said) -> bool {
+fn is_take_over(said: &ProcessedInput) -> bool {
     matches!(said.input, Input::LeaseAcquired { .. } | Input::InboxDrained)
 }
 

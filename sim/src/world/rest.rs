@@ -21,7 +21,7 @@ impl World {
     pub(crate) fn come_to_rest(&mut self) -> Checked {
         self.tell(|_| "from here on nothing goes wrong any more".into());
         self.at_rest = true;
-        self.trouble = crate::world::cast::Temper::default();
+        self.trouble = crate::world::setup::WorldTrouble::default();
         self.zombies.clear();
         self.sessions.retain(|session| self.store.runs[session.run].epoch == session.epoch);
         self.ghosts.clear();
@@ -134,12 +134,12 @@ impl World {
                 format!("{} ended otherwise", stored.id)
             })?;
             if let Some(parent) = &stored.ledger.parent {
-                let told = self.store.by_id.get(&parent.run_id).is_some_and(|parent_index| {
+                let is_delivered = self.store.by_id.get(&parent.run_id).is_some_and(|parent_index| {
                     let parent_run = &self.store.runs[*parent_index].ledger;
                     parent_run.call(&parent.call_id).is_some_and(|call| call.status.terminal())
                 });
-                ensure(told && stored.end_delivered, Invariant::ChildEndIsDeliveredOnce, || {
-                    format!("the parent of {} never heard of its end", stored.id)
+                ensure(is_delivered && stored.end_delivered, Invariant::ChildEndIsDeliveredOnce, || {
+                    format!("the parent of {} never received its end", stored.id)
                 })?;
             }
         }

@@ -14,8 +14,8 @@ use serde_json::{Value, json};
 
 use crate::judge::outputs;
 use crate::play::tape::Tape;
-use crate::world::cast::FINAL_WORD;
 use crate::world::live::{TOOL_NAMES, UNKNOWN_TOOL};
+use crate::world::setup::FINAL_WORD;
 use crate::world::{arguments, hooks};
 
 /// Ids that models give to calls. Few, so that they repeat.

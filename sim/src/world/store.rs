@@ -19,7 +19,7 @@ use crate::judge::invariant::{Checked, Invariant, breach, ensure};
 use crate::judge::ledger::{RunLedger, Ticket};
 use crate::judge::model_input;
 use crate::play::coverage::Coverage;
-use crate::world::cast::Agent;
+use crate::world::setup::Agent;
 use crate::world::{commit, thread_rows};
 
 /// A run's index in the store.
@@ -83,7 +83,7 @@ pub struct Store {
 
 /// One input to a run, and what followed from it.
 #[derive(Clone, Debug)]
-pub struct Said {
+pub struct ProcessedInput {
     pub input: Input,
     pub ticket: Option<Ticket>,
     pub events: Vec<Event>,
@@ -97,7 +97,7 @@ pub struct Said {
 /// What a worker wants to store in one commit.
 #[derive(Clone, Debug, Default)]
 pub struct Append {
-    pub said: Vec<Said>,
+    pub said: Vec<ProcessedInput>,
     pub consumed: Vec<Ticket>,
     /// Decisions sent directly to the worker: accepted and consumed in this commit.
     pub accepted: Vec<(Ticket, Decision)>,
@@ -304,7 +304,7 @@ impl Store {
         self.runs[run].end_delivered = ended_child;
         for one in deliveries {
             let Some(to) = self.by_id.get(&one.to).copied() else {
-                return breach(Invariant::ChildEndIsDeliveredOnce, format!("nobody is {}", one.to));
+                return breach(Invariant::ChildEndIsDeliveredOnce, format!("there is no run {}", one.to));
             };
             let interrupts = matches!(one.item, Item::Interrupt { .. });
             if self.runs[to].ledger.ended() || (interrupts && self.runs[to].interrupt_accepted) {

@@ -21,7 +21,7 @@ use serde_json::Value;
 use crate::judge::grants::rank;
 use crate::judge::invariant::{Checked, Invariant, breach, ensure};
 use crate::judge::ledger::{Announced, RunLedger};
-use crate::world::cast::{Agent, CLERK};
+use crate::world::setup::{Agent, CLERK};
 use crate::world::store::{RunIndex, Store, StoredRun, ThreadIndex, ThreadRow};
 
 /// A message as it reaches the store.

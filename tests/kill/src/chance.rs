@@ -6,7 +6,7 @@ pub struct Chance(u64);
 
 impl Chance {
     #[must_use]
-    pub const fn of(seed: u64) -> Self {
+    pub const fn from_seed(seed: u64) -> Self {
         Self(seed)
     }
 
@@ -37,7 +37,7 @@ impl Chance {
 #[test]
 fn a_seed_draws_the_same_numbers_again_and_another_seed_others() {
     let drawn = |seed| {
-        let mut chance = Chance::of(seed);
+        let mut chance = Chance::from_seed(seed);
         (0..8).map(|_| chance.below(1_000)).collect::<Vec<_>>()
     };
     assert_eq!(drawn(7), drawn(7));

@@ -7,7 +7,7 @@ BEGIN
     PERFORM pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE application_name = 'SCHEMA';
     PERFORM pg_stat_clear_snapshot();
     IF EXISTS (SELECT FROM pg_stat_activity WHERE application_name = 'SCHEMA') THEN
-        RAISE EXCEPTION 'somebody still works in SCHEMA';
+        RAISE EXCEPTION 'SCHEMA is still in use';
     END IF;
     -- All goes, so nothing has to go before anything else.
     SET LOCAL session_replication_role = replica;

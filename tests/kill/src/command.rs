@@ -9,16 +9,16 @@ use crate::store_at::StoreAt;
 pub const USAGE: &str =
     "kill matrix [--store sqlite|postgres] [--kills N] [--seed S] [--story NAME]... [--only CASE] [--keep]
   --store S    one process on a file, or three on a PostgreSQL server (default sqlite)
-  --kills N    at least so many, after every boundary of every story had one (default 1000)
+  --kills N    at least N kills, after every boundary of every story had one (default 1000)
   --seed S     draws the rest (default 1)
   --story NAME only this story; may be repeated
   --only CASE  only this world, as a violation names it; of three nodes also several, with commas
   --keep       leaves the folders of the worlds where they are
-kill crowd [--store postgres] [--runs N] [--seed S]
+kill concurrent-runs [--store postgres] [--runs N] [--seed S]
   --runs N     at once, on three nodes (default 200)
-kill node PROCESS STORE LEDGER FOLDER TILL_PORT AHEAD_MS [STOP]
+kill node PROCESS STORE LEDGER FOLDER PAYMENT_PORT AHEAD_MS [STOP]
 kill ledger SOCKET
-kill till LEDGER";
+kill payment-service LEDGER";
 
 const SQLITE: &str = "sqlite";
 const POSTGRES: &str = "postgres";
@@ -27,11 +27,11 @@ const RUNS_DEFAULT: u64 = 200;
 const SEED_DEFAULT: u64 = 1;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Typed {
+pub enum Invocation {
     Matrix(Order),
     /// The matrix of three nodes.
     Cluster(Order),
-    Crowd {
+    ConcurrentRuns {
         runs: u64,
         seed: u64,
     },
@@ -39,19 +39,21 @@ pub enum Typed {
     Ledger {
         socket: PathBuf,
     },
-    Till {
+    PaymentService {
         ledger: PathBuf,
     },
 }
 
-pub fn parse(words: impl IntoIterator<Item = String>) -> Result<Typed, String> {
+pub fn parse(words: impl IntoIterator<Item = String>) -> Result<Invocation, String> {
     let mut words = words.into_iter();
     match words.next().as_deref() {
         Some("node") => node(words),
-        Some("ledger") => Ok(Typed::Ledger { socket: words.next().ok_or("no socket")?.into() }),
-        Some("till") => Ok(Typed::Till { ledger: words.next().ok_or("no ledger")?.into() }),
+        Some("ledger") => Ok(Invocation::Ledger { socket: words.next().ok_or("no socket")?.into() }),
+        Some("payment-service") => {
+            Ok(Invocation::PaymentService { ledger: words.next().ok_or("no ledger")?.into() })
+        }
         Some("matrix") => matrix(words),
-        Some("crowd") => crowd(words),
+        Some("concurrent-runs") => concurrent_runs(words),
         Some(other) => Err(format!("{other} is no command")),
         None => matrix(words),
     }
@@ -61,7 +63,7 @@ fn number(text: &str) -> Result<u64, String> {
     text.parse().map_err(|error| format!("{text}: {error}"))
 }
 
-fn matrix(mut words: impl Iterator<Item = String>) -> Result<Typed, String> {
+fn matrix(mut words: impl Iterator<Item = String>) -> Result<Invocation, String> {
     let mut order =
         Order { kills: KILLS_DEFAULT, seed: SEED_DEFAULT, stories: Vec::new(), only: None, keep: false };
     let mut store = SQLITE.to_owned();
@@ -78,13 +80,13 @@ fn matrix(mut words: impl Iterator<Item = String>) -> Result<Typed, String> {
         }
     }
     match store.as_str() {
-        SQLITE => Ok(Typed::Matrix(order)),
-        POSTGRES => Ok(Typed::Cluster(order)),
+        SQLITE => Ok(Invocation::Matrix(order)),
+        POSTGRES => Ok(Invocation::Cluster(order)),
         other => Err(format!("{other} is no store")),
     }
 }
 
-fn crowd(mut words: impl Iterator<Item = String>) -> Result<Typed, String> {
+fn concurrent_runs(mut words: impl Iterator<Item = String>) -> Result<Invocation, String> {
     let (mut runs, mut seed) = (RUNS_DEFAULT, SEED_DEFAULT);
     while let Some(word) = words.next() {
         let mut value = || words.next().ok_or_else(|| format!("{word} needs a value"));
@@ -92,22 +94,22 @@ fn crowd(mut words: impl Iterator<Item = String>) -> Result<Typed, String> {
             "--runs" => runs = number(&value()?)?,
             "--seed" => seed = number(&value()?)?,
             "--store" if value()? == POSTGRES => {}
-            other => return Err(format!("{other} is no option of a crowd")),
+            other => return Err(format!("{other} is no option of concurrent-runs")),
         }
     }
-    Ok(Typed::Crowd { runs, seed })
+    Ok(Invocation::ConcurrentRuns { runs, seed })
 }
 
-fn node(mut words: impl Iterator<Item = String>) -> Result<Typed, String> {
+fn node(mut words: impl Iterator<Item = String>) -> Result<Invocation, String> {
     let mut next = |what: &str| words.next().ok_or_else(|| format!("no {what}"));
     let process = next("process")?.parse().map_err(|error| format!("the process: {error}"))?;
     let store = StoreAt::parse(next("store")?.as_ref());
     let (socket, folder) = (next("ledger")?.into(), next("folder")?.into());
-    let till = next("till")?.parse().map_err(|error| format!("the till: {error}"))?;
+    let payment_port = next("payment port")?.parse().map_err(|error| format!("the payment port: {error}"))?;
     let ahead = next("time")?;
     let ahead_ms = if ahead == OWN_CLOCK { None } else { Some(number(&ahead)?) };
     let stop = words.next().map(|text| text.parse()).transpose()?;
-    Ok(Typed::Node(Node { process, store, socket, folder, till, ahead_ms, stop }))
+    Ok(Invocation::Node(Node { process, store, socket, folder, payment_port, ahead_ms, stop }))
 }
 
 #[cfg(test)]
@@ -117,29 +119,33 @@ use crate::stop::Stop;
 fn what_is_typed_is_understood_or_refused() {
     let typed = |line: &str| parse(line.split_whitespace().map(str::to_owned));
     let order = Order { kills: 5, seed: 9, stories: vec!["eager".into()], only: None, keep: true };
-    assert_eq!(typed("matrix --kills 5 --seed 9 --story eager --keep"), Ok(Typed::Matrix(order)));
+    assert_eq!(typed("matrix --kills 5 --seed 9 --story eager --keep"), Ok(Invocation::Matrix(order)));
     let order = Order { kills: 5, seed: 1, stories: Vec::new(), only: Some("eager:cut".into()), keep: false };
-    assert_eq!(typed("matrix --store postgres --kills 5 --only eager:cut"), Ok(Typed::Cluster(order)));
-    assert_eq!(typed("crowd --store postgres --runs 3"), Ok(Typed::Crowd { runs: 3, seed: 1 }));
+    assert_eq!(typed("matrix --store postgres --kills 5 --only eager:cut"), Ok(Invocation::Cluster(order)));
+    assert_eq!(
+        typed("concurrent-runs --store postgres --runs 3"),
+        Ok(Invocation::ConcurrentRuns { runs: 3, seed: 1 })
+    );
     let node = Node {
         process: 7,
         store: StoreAt::File("a".into()),
         socket: "b".into(),
         folder: "c".into(),
-        till: 8,
+        payment_port: 8,
         ahead_ms: Some(4),
         stop: Some(Stop::At(2)),
     };
-    let line: Vec<String> = node.words().iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    let line: Vec<String> =
+        node.command_line().iter().map(|word| word.to_string_lossy().into_owned()).collect();
     assert_eq!(line.join(" "), "node 7 a b c 8 4 2");
-    assert_eq!(parse(line), Ok(Typed::Node(node)));
+    assert_eq!(parse(line), Ok(Invocation::Node(node)));
     for bad in [
         "matrix --kills",
         "matrix --kills x",
         "matrix --gone",
         "matrix --store gone",
-        "crowd --store sqlite",
-        "crowd --kills 5",
+        "concurrent-runs --store sqlite",
+        "concurrent-runs --kills 5",
         "node 1 a b",
         "node x a b c 8 4",
         "node 1 a b c x 4",

@@ -34,7 +34,7 @@ pub struct Evidence {
     /// What the processes logged for their operator.
     pub complaints: Vec<Complaint>,
     /// The additional evidence of nodes that share a store.
-    pub company: Option<Company>,
+    pub shared_store: Option<SharedStoreEvidence>,
 }
 
 /// A log line of a process, for its operator.
@@ -46,7 +46,7 @@ pub struct Complaint {
 
 /// What is known about nodes that share a store.
 #[derive(Clone, Debug, Default)]
-pub struct Company {
+pub struct SharedStoreEvidence {
     /// Whether their server, or the connection to it, failed.
     pub was_cut_off: bool,
     /// Whether nothing happened to them, so that their leases are long.
@@ -66,7 +66,7 @@ pub struct Stored {
     /// The sequence number of its last event.
     pub seq: u64,
     /// The later epoch under which others had claimed the run before this append was requested.
-    pub outrun_by: Option<u64>,
+    pub overtaken_by: Option<u64>,
 }
 
 /// One claim of a run.
@@ -168,7 +168,7 @@ pub async fn read(store: &impl Store, traces: &Traces, people: &People) -> Resul
         threads: BTreeMap::new(),
         revisions: BTreeMap::new(),
         complaints: traces.read_complaints()?,
-        company: None,
+        shared_store: None,
     };
     for view in all_runs(store).await? {
         let thread = store.thread(&tenant, &view.thread).await?;

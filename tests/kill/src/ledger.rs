@@ -11,9 +11,9 @@ use machine::tool::EffectClass;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::till::Visit;
+use crate::payment_server::ChargeRecord;
 
-/// One act of a tool, or one visit at the till.
+/// One act of a tool, or one request to the payment service.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Act {
     /// The process whose tool acted.
@@ -25,14 +25,14 @@ pub struct Act {
     pub attempt: u32,
     pub key: String,
     pub arguments: Value,
-    /// What the till did, if the act was a visit there.
-    pub visit: Option<Visit>,
+    /// What the payment service did, if the act was a request to it.
+    pub charge_record: Option<ChargeRecord>,
 }
 
 /// A request to the ledger. It handles one request at a time, in the order in which they were sent.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Letter {
+enum LedgerRequest {
     /// Writes an act to the file of its world.
     Write { file: PathBuf, act: Act },
     /// Confirms that everything sent before is written.
@@ -42,20 +42,20 @@ enum Letter {
 const DONE: &[u8] = b"done\n";
 
 /// Sends an act to the ledger, and waits until it is written.
-pub fn tell(socket: &Path, file: &Path, act: Act) -> io::Result<()> {
-    send(socket, &Letter::Write { file: file.to_owned(), act })
+pub fn record(socket: &Path, file: &Path, act: Act) -> io::Result<()> {
+    send(socket, &LedgerRequest::Write { file: file.to_owned(), act })
 }
 
 /// Waits until the ledger has written what a dead process had sent.
 pub fn catch_up(socket: &Path) -> io::Result<()> {
-    send(socket, &Letter::Answer)
+    send(socket, &LedgerRequest::Answer)
 }
 
-fn send(socket: &Path, letter: &Letter) -> io::Result<()> {
+fn send(socket: &Path, request: &LedgerRequest) -> io::Result<()> {
     let mut stream = UnixStream::connect(socket)?;
-    let mut letter = serde_json::to_vec(letter)?;
-    letter.push(b'\n');
-    stream.write_all(&letter)?;
+    let mut request = serde_json::to_vec(request)?;
+    request.push(b'\n');
+    stream.write_all(&request)?;
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer)?;
     if answer == DONE { Ok(()) } else { Err(io::Error::other("the ledger did not write")) }
@@ -79,7 +79,7 @@ pub fn read(file: &Path) -> io::Result<Vec<Act>> {
 }
 
 /// The ledger's process. It prints a line when it listens, and exits when its parent does.
-pub fn keep(socket: &Path) -> io::Result<()> {
+pub fn serve(socket: &Path) -> io::Result<()> {
     let listener = UnixListener::bind(socket)?;
     println!("listening");
     std::thread::spawn(|| {
@@ -87,7 +87,7 @@ pub fn keep(socket: &Path) -> io::Result<()> {
         std::process::exit(0);
     });
     for stream in listener.incoming() {
-        if let Err(error) = open_letter(stream?) {
+        if let Err(error) = handle_request(stream?) {
             eprintln!("an act is not written: {error}");
         }
     }
@@ -95,21 +95,21 @@ pub fn keep(socket: &Path) -> io::Result<()> {
 }
 
 /// A tool killed while it sends has not acted; one killed before it receives the confirmation has.
-fn open_letter(mut stream: UnixStream) -> io::Result<()> {
+fn handle_request(mut stream: UnixStream) -> io::Result<()> {
     let mut line = String::new();
     BufReader::new(&stream).read_line(&mut line)?;
     if !line.ends_with('\n') {
         return Ok(());
     }
     match serde_json::from_str(&line)? {
-        Letter::Write { file, act } => {
+        LedgerRequest::Write { file, act } => {
             let mut act = serde_json::to_vec(&act)?;
             act.push(b'\n');
             let mut file: File = OpenOptions::new().create(true).append(true).open(&file)?;
             file.write_all(&act)?;
             file.sync_data()?;
         }
-        Letter::Answer => {}
+        LedgerRequest::Answer => {}
     }
     // The tool may be dead by now, but its act is written.
     let _ = stream.write_all(DONE);

@@ -3,7 +3,7 @@
 //! data is judged.
 //!
 //! Four kinds of processes take part. The [`node`] has the engine, its store, and tools that act. The [`ledger`]
-//! records every act before the acting tool is told. The [`till`] charges over HTTP, once for each key; its answers are
+//! records every act before the acting tool gets its answer. The [`payment_server`] charges over HTTP, once for each key; its answers are
 //! sometimes slow, lost or unclear. The parent ([`matrix`]) plays the people of a [story](stories), kills the node, and
 //! compares the stored data with what was acknowledged and with what the ledger says really happened ([`judge`]).
 //!
@@ -11,16 +11,16 @@
 //! kills, a node pauses for longer than its lease and resumes, the server crashes or is replaced by its standby, and
 //! the network cuts connections.
 
-pub mod bystanders;
 pub mod chance;
 pub mod cluster;
 pub mod command;
+pub mod driven_process;
 pub mod evidence;
 pub mod judge;
 pub mod ledger;
-pub mod life;
 pub mod matrix;
 pub mod node;
+pub mod payment_server;
 pub mod people;
 pub mod plan;
 pub mod process;
@@ -31,7 +31,7 @@ pub mod server;
 pub mod stop;
 pub mod store_at;
 pub mod stories;
+pub mod support_processes;
 pub mod tally;
-pub mod till;
 pub mod wire;
 pub mod world;

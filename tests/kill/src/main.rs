@@ -2,9 +2,9 @@
 
 use std::process::ExitCode;
 
-use kill::command::{Typed, USAGE, parse};
+use kill::command::{Invocation, USAGE, parse};
 use kill::node::Failure;
-use kill::{cluster, ledger, matrix, node, till};
+use kill::{cluster, ledger, matrix, node, payment_server};
 
 fn main() -> ExitCode {
     let typed = match parse(std::env::args().skip(1)) {
@@ -14,7 +14,7 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    match obey(typed) {
+    match execute(typed) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(failure) => {
@@ -24,13 +24,15 @@ fn main() -> ExitCode {
     }
 }
 
-fn obey(typed: Typed) -> Result<bool, Failure> {
+fn execute(typed: Invocation) -> Result<bool, Failure> {
     match typed {
-        Typed::Matrix(order) => matrix::tell(std::env::current_exe()?, &order),
-        Typed::Cluster(order) => cluster::tell(std::env::current_exe()?, &order),
-        Typed::Crowd { runs, seed } => cluster::crowd::tell(std::env::current_exe()?, runs, seed),
-        Typed::Node(started) => node::live(started).map(|()| true),
-        Typed::Ledger { socket } => Ok(ledger::keep(&socket).map(|()| true)?),
-        Typed::Till { ledger } => Ok(till::keep(&ledger).map(|()| true)?),
+        Invocation::Matrix(order) => matrix::run_and_report(std::env::current_exe()?, &order),
+        Invocation::Cluster(order) => cluster::run_and_report(std::env::current_exe()?, &order),
+        Invocation::ConcurrentRuns { runs, seed } => {
+            cluster::concurrent_runs::run_and_report(std::env::current_exe()?, runs, seed)
+        }
+        Invocation::Node(started) => node::run(started).map(|()| true),
+        Invocation::Ledger { socket } => Ok(ledger::serve(&socket).map(|()| true)?),
+        Invocation::PaymentService { ledger } => Ok(payment_server::serve(&ledger).map(|()| true)?),
     }
 }

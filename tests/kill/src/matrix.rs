@@ -5,20 +5,20 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::bystanders::Bystanders;
 use crate::chance::Chance;
 use crate::node::Failure;
 use crate::plan::{self, Aim, Case, Extent};
 use crate::report::{self, Summary};
 use crate::scratch::Scratch;
 use crate::stories::{self, Story};
-use crate::world::{Place, Played, play};
+use crate::support_processes::SupportProcesses;
+use crate::world::{Played, WorldSetup, play};
 
 /// The number of worlds played at once.
-const HANDS: usize = 2;
+const THREADS: usize = 2;
 /// A matrix may need up to this many times the requested kills to see everything once.
-const PATIENCE: u64 = 8;
-const TELL_EVERY: Duration = Duration::from_secs(10);
+const CALLER_TIMEOUT: u64 = 8;
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The requested matrix.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,9 +37,10 @@ pub struct Order {
 
 impl Order {
     /// Whether to continue: until there were enough kills and everything was seen, because rare situations depend on
-    /// the machine's speed. What was not seen after `PATIENCE` times as many kills is reported as missing.
+    /// the machine's speed. What was not seen after `CALLER_TIMEOUT` times as many kills is reported as missing.
     pub(crate) fn wants_more(&self, kills: u64, missing: impl FnOnce() -> Vec<String>) -> bool {
-        kills < self.kills || (self.is_whole() && kills < PATIENCE * self.kills && !missing().is_empty())
+        kills < self.kills
+            || (self.is_whole() && kills < CALLER_TIMEOUT * self.kills && !missing().is_empty())
     }
 
     /// Whether every story takes part.
@@ -50,7 +51,7 @@ impl Order {
 
 /// The result of a matrix.
 #[derive(Debug)]
-pub struct Outcome {
+pub struct MatrixOutcome {
     pub summary: Summary,
     pub wrong: Option<Played>,
     /// The last world played, if it passed.
@@ -60,22 +61,22 @@ pub struct Outcome {
 }
 
 /// Plays the requested worlds. `program` is this very program.
-pub fn run(program: PathBuf, order: &Order) -> Result<Outcome, Failure> {
+pub fn run(program: PathBuf, order: &Order) -> Result<MatrixOutcome, Failure> {
     let scratch = Scratch::new(order.keep)?;
-    let bystanders = Bystanders::start(&program, scratch.path())?;
-    let place = Place::new(program, bystanders, scratch.path().to_owned());
+    let support_processes = SupportProcesses::start(&program, scratch.path())?;
+    let setup = WorldSetup::new(program, support_processes, scratch.path().to_owned());
     let mut chosen = chosen(order)?;
     let only = order.only.as_ref().map(|text| plan::parse(text, &chosen, order.seed)).transpose()?;
     if let Some(case) = &only {
         chosen.retain(|story| story.name == case.story.name);
     }
-    let game = Game::new(&place, order, chosen);
-    game.measure()?;
-    game.play_all(only)?;
+    let matrix_run = MatrixRun::new(&setup, order, chosen);
+    matrix_run.measure()?;
+    matrix_run.play_all(only)?;
     if order.keep {
         eprintln!("the worlds lie in {}", scratch.path().display());
     }
-    Ok(game.result())
+    Ok(matrix_run.result())
 }
 
 /// The requested stories.
@@ -90,136 +91,136 @@ pub(crate) fn chosen(order: &Order) -> Result<Vec<Arc<Story>>, String> {
     Ok(chosen)
 }
 
-struct Game<'a> {
-    place: &'a Place,
+struct MatrixRun<'a> {
+    setup: &'a WorldSetup,
     order: &'a Order,
     stories: Vec<Arc<Story>>,
     began: Instant,
-    table: Mutex<Table>,
+    state: Mutex<MatrixState>,
 }
 
 /// The state that both threads share.
-struct Table {
+struct MatrixState {
     chance: Chance,
     extents: Vec<(Arc<Story>, Extent)>,
-    ahead: Vec<Case>,
+    remaining: Vec<Case>,
     /// Whether random worlds follow until there were enough kills.
     more: bool,
     summary: Summary,
     wrong: Option<Played>,
     last: Option<Played>,
     failure: Option<io::Error>,
-    told_at: Instant,
+    reported_at: Instant,
 }
 
-impl<'a> Game<'a> {
-    fn new(place: &'a Place, order: &'a Order, stories: Vec<Arc<Story>>) -> Self {
+impl<'a> MatrixRun<'a> {
+    fn new(setup: &'a WorldSetup, order: &'a Order, stories: Vec<Arc<Story>>) -> Self {
         let now = Instant::now();
-        let table = Table {
-            chance: Chance::of(order.seed),
+        let state = MatrixState {
+            chance: Chance::from_seed(order.seed),
             extents: Vec::new(),
-            ahead: Vec::new(),
+            remaining: Vec::new(),
             more: false,
             summary: Summary::default(),
             wrong: None,
             last: None,
             failure: None,
-            told_at: now,
+            reported_at: now,
         };
-        Self { place, order, stories, began: now, table: Mutex::new(table) }
+        Self { setup, order, stories, began: now, state: Mutex::new(state) }
     }
 
-    fn table(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, MatrixState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Plays every story without a kill. It must pass, and it shows where its boundaries are.
     fn measure(&self) -> io::Result<()> {
         let seed = self.order.seed;
-        let quiet = |story: &Arc<Story>| Case { story: story.clone(), aim: Aim::Nobody, seed };
-        self.table().ahead = self.stories.iter().map(quiet).collect();
-        self.use_both_hands()
+        let quiet = |story: &Arc<Story>| Case { story: story.clone(), aim: Aim::NoKill, seed };
+        self.state().remaining = self.stories.iter().map(quiet).collect();
+        self.play_in_parallel()
     }
 
     fn play_all(&self, only: Option<Case>) -> io::Result<()> {
         {
-            let mut table = self.table();
-            let Table { chance, extents, .. } = &mut *table;
+            let mut state = self.state();
+            let MatrixState { chance, extents, .. } = &mut *state;
             extents.sort_by_key(|(story, _)| story.name);
             let cases = plan::boundaries(extents, chance);
-            table.more = only.is_none();
-            table.ahead = only.map_or(cases, |case| vec![case]);
+            state.more = only.is_none();
+            state.remaining = only.map_or(cases, |case| vec![case]);
         }
-        self.use_both_hands()
+        self.play_in_parallel()
     }
 
-    fn use_both_hands(&self) -> io::Result<()> {
+    fn play_in_parallel(&self) -> io::Result<()> {
         std::thread::scope(|scope| {
-            for _ in 0..HANDS {
+            for _ in 0..THREADS {
                 scope.spawn(|| {
                     while let Some((case, extent)) = self.next_case() {
-                        let played = play(self.place, &case, &extent, self.order.keep);
-                        self.put_down(played);
+                        let played = play(self.setup, &case, &extent, self.order.keep);
+                        self.record(played);
                     }
                 });
             }
         });
-        self.table().failure.take().map_or(Ok(()), Err)
+        self.state().failure.take().map_or(Ok(()), Err)
     }
 
     fn next_case(&self) -> Option<(Case, Extent)> {
-        let mut table = self.table();
-        if table.wrong.is_some() || table.failure.is_some() {
+        let mut state = self.state();
+        if state.wrong.is_some() || state.failure.is_some() {
             return None;
         }
-        let case = match table.ahead.pop() {
+        let case = match state.remaining.pop() {
             Some(case) => case,
-            None if table.more && self.order.wants_more(table.summary.kills, || table.summary.missing()) => {
-                let Table { chance, extents, .. } = &mut *table;
+            None if state.more && self.order.wants_more(state.summary.kills, || state.summary.missing()) => {
+                let MatrixState { chance, extents, .. } = &mut *state;
                 plan::any(extents, chance)?
             }
             None => return None,
         };
-        let known = table.extents.iter().find(|(story, _)| story.name == case.story.name);
-        let unknown = Extent { crossings: Vec::new(), lasts: Duration::ZERO };
+        let known = state.extents.iter().find(|(story, _)| story.name == case.story.name);
+        let unknown = Extent { boundaries: Vec::new(), lasts: Duration::ZERO };
         let extent = known.map_or(unknown, |(_, extent)| extent.clone());
         Some((case, extent))
     }
 
-    fn put_down(&self, played: io::Result<Played>) {
-        let mut table = self.table();
+    fn record(&self, played: io::Result<Played>) {
+        let mut state = self.state();
         match played {
-            Err(error) => table.failure = Some(error),
+            Err(error) => state.failure = Some(error),
             Ok(played) => {
-                if played.case.aim == Aim::Nobody {
-                    table.extents.push((played.case.story.clone(), played.extent.clone()));
+                if played.case.aim == Aim::NoKill {
+                    state.extents.push((played.case.story.clone(), played.extent.clone()));
                 }
-                table.summary.add(&played);
+                state.summary.add(&played);
                 if played.violations.is_empty() {
-                    table.last = Some(played);
-                } else if table.wrong.is_none() {
-                    table.wrong = Some(played);
+                    state.last = Some(played);
+                } else if state.wrong.is_none() {
+                    state.wrong = Some(played);
                 }
             }
         }
-        if table.told_at.elapsed() >= TELL_EVERY {
-            table.told_at = Instant::now();
-            let (kills, worlds) = (table.summary.kills, table.summary.worlds);
+        if state.reported_at.elapsed() >= PROGRESS_INTERVAL {
+            state.reported_at = Instant::now();
+            let (kills, worlds) = (state.summary.kills, state.summary.worlds);
             let seconds = self.began.elapsed().as_secs();
             eprintln!("{kills} kills in {worlds} worlds after {seconds} s");
         }
     }
 
-    fn result(self) -> Outcome {
+    fn result(self) -> MatrixOutcome {
         let whole = self.order.is_whole();
-        let table = self.table.into_inner().unwrap_or_else(PoisonError::into_inner);
-        let missing = if whole { table.summary.missing() } else { Vec::new() };
-        Outcome { summary: table.summary, wrong: table.wrong, last: table.last, missing }
+        let state = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let missing = if whole { state.summary.missing() } else { Vec::new() };
+        MatrixOutcome { summary: state.summary, wrong: state.wrong, last: state.last, missing }
     }
 }
 
 /// Plays the worlds, prints the result and returns whether it passed.
-pub fn tell(program: PathBuf, order: &Order) -> Result<bool, Failure> {
+pub fn run_and_report(program: PathBuf, order: &Order) -> Result<bool, Failure> {
     let began = Instant::now();
     let result = run(program, order)?;
     let (kills, worlds) = (result.summary.kills, result.summary.worlds);

@@ -5,18 +5,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::chance::Chance;
-use crate::life::Fate;
+use crate::driven_process::KillPlan;
 use crate::stories::Story;
 
 /// When the first kill of a world happens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Aim {
     /// No process is killed. This shows how many boundaries there are, and how long a process lives.
-    Nobody,
+    NoKill,
     /// At a boundary of the world's nth process. Both count from 1.
     Boundary {
         process: usize,
-        crossing: u64,
+        boundary: u64,
     },
     Instant,
 }
@@ -32,8 +32,8 @@ impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = self.story.name;
         match self.aim {
-            Aim::Nobody => write!(f, "{name}:nobody"),
-            Aim::Boundary { process, crossing } => write!(f, "{name}:{process}/{crossing}"),
+            Aim::NoKill => write!(f, "{name}:none"),
+            Aim::Boundary { process, boundary } => write!(f, "{name}:{process}/{boundary}"),
             Aim::Instant => write!(f, "{name}:instant"),
         }
     }
@@ -46,13 +46,13 @@ pub fn parse(text: &str, stories: &[Arc<Story>], seed: u64) -> Result<Case, Stri
     let story = story.ok_or_else(|| format!("there is no story {name}"))?.clone();
     let number = |text: &str| text.parse::<u64>().map_err(|error| format!("{text}: {error}"));
     let aim = match aim.split_once('/') {
-        Some((process, crossing)) => {
+        Some((process, boundary)) => {
             let process = usize::try_from(number(process)?).map_err(|error| error.to_string())?;
-            Aim::Boundary { process, crossing: number(crossing)? }
+            Aim::Boundary { process, boundary: number(boundary)? }
         }
         None if aim == "instant" => Aim::Instant,
-        None if aim == "nobody" => Aim::Nobody,
-        None => return Err(format!("{aim} is neither PROCESS/CROSSING nor instant nor nobody")),
+        None if aim == "none" => Aim::NoKill,
+        None => return Err(format!("{aim} is neither PROCESS/CROSSING nor instant nor none")),
     };
     Ok(Case { story, aim, seed })
 }
@@ -61,7 +61,7 @@ pub fn parse(text: &str, stories: &[Arc<Story>], seed: u64) -> Result<Case, Stri
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Extent {
     /// The number of crossings of each process in turn.
-    pub crossings: Vec<u64>,
+    pub boundaries: Vec<u64>,
     pub lasts: Duration,
 }
 
@@ -72,19 +72,19 @@ const KILLED_AGAIN_PERCENT: u64 = 40;
 pub const KILLS_MAX: usize = 4;
 
 /// The fate of the world's nth process.
-pub fn fate(case: &Case, extent: &Extent, process: usize, chance: &mut Chance) -> Fate {
+pub fn kill_plan(case: &Case, extent: &Extent, process: usize, chance: &mut Chance) -> KillPlan {
     let lasts = u64::try_from(extent.lasts.as_micros()).unwrap_or(u64::MAX);
-    let instant = |chance: &mut Chance| Fate::AfterTime(Duration::from_micros(chance.below(lasts)));
+    let instant = |chance: &mut Chance| KillPlan::AfterTime(Duration::from_micros(chance.below(lasts)));
     match case.aim {
-        Aim::Nobody => Fate::Spared,
-        Aim::Boundary { process: aimed, .. } if process < aimed => Fate::Spared,
-        Aim::Boundary { process: aimed, crossing } if process == aimed => Fate::AtCrossing(crossing),
+        Aim::NoKill => KillPlan::Spared,
+        Aim::Boundary { process: aimed, .. } if process < aimed => KillPlan::Spared,
+        Aim::Boundary { process: aimed, boundary } if process == aimed => KillPlan::AtBoundary(boundary),
         Aim::Instant if process == 1 => instant(chance),
         Aim::Boundary { .. } | Aim::Instant => {
             if process > KILLS_MAX || !chance.percent(KILLED_AGAIN_PERCENT) {
-                Fate::Spared
+                KillPlan::Spared
             } else if chance.percent(50) {
-                Fate::AtCrossing(1 + chance.below(RECOVERY_CROSSINGS))
+                KillPlan::AtBoundary(1 + chance.below(RECOVERY_CROSSINGS))
             } else {
                 instant(chance)
             }
@@ -97,9 +97,9 @@ pub fn fate(case: &Case, extent: &Extent, process: usize, chance: &mut Chance) -
 pub fn boundaries(stories: &[(Arc<Story>, Extent)], chance: &mut Chance) -> Vec<Case> {
     let mut cases = Vec::new();
     for (story, extent) in stories {
-        for (count, process) in extent.crossings.iter().zip(1..) {
-            for crossing in 1..=*count {
-                let aim = Aim::Boundary { process, crossing };
+        for (count, process) in extent.boundaries.iter().zip(1..) {
+            for boundary in 1..=*count {
+                let aim = Aim::Boundary { process, boundary };
                 cases.push(Case { story: story.clone(), aim, seed: chance.number() });
             }
         }
@@ -113,9 +113,9 @@ pub fn any(stories: &[(Arc<Story>, Extent)], chance: &mut Chance) -> Option<Case
     let (story, extent) = pick(stories, chance)?;
     let mut aim = Aim::Instant;
     if chance.percent(50) {
-        let process = 1 + chance.below(extent.crossings.len() as u64) as usize;
-        let crossing = 1 + chance.below(extent.crossings.get(process - 1).copied()?);
-        aim = Aim::Boundary { process, crossing };
+        let process = 1 + chance.below(extent.boundaries.len() as u64) as usize;
+        let boundary = 1 + chance.below(extent.boundaries.get(process - 1).copied()?);
+        aim = Aim::Boundary { process, boundary };
     }
     Some(Case { story: story.clone(), aim, seed: chance.number() })
 }
@@ -127,7 +127,7 @@ fn pick<'s, T>(list: &'s [T], chance: &mut Chance) -> Option<&'s T> {
 #[test]
 fn a_case_that_is_written_is_read_again() {
     let stories: Vec<Arc<Story>> = crate::stories::all().into_iter().map(Arc::new).collect();
-    for text in ["eager:1/17", "queued:2/3", "question:instant", "rejected:nobody"] {
+    for text in ["eager:1/17", "queued:2/3", "question:instant", "rejected:none"] {
         let case = parse(text, &stories, 7).expect("it is written as cases are");
         assert_eq!(case.to_string(), text);
     }
@@ -140,9 +140,9 @@ fn a_case_that_is_written_is_read_again() {
 fn every_boundary_of_every_process_has_its_case() {
     let stories = vec![(
         Arc::new(crate::stories::all().remove(0)),
-        Extent { crossings: vec![3, 2], lasts: Duration::from_millis(10) },
+        Extent { boundaries: vec![3, 2], lasts: Duration::from_millis(10) },
     )];
-    let cases = boundaries(&stories, &mut Chance::of(1));
+    let cases = boundaries(&stories, &mut Chance::from_seed(1));
     let mut names: Vec<String> = cases.iter().map(ToString::to_string).collect();
     names.sort();
     let expected: Vec<String> =

@@ -11,18 +11,18 @@ use crate::wire::{Command, Line};
 
 /// A line from a process, with the process's number.
 #[derive(Debug)]
-pub struct Heard {
+pub struct ProcessOutput {
     pub process: u32,
-    pub said: Said,
+    pub output: Output,
 }
 
 #[derive(Debug)]
-pub enum Said {
+pub enum Output {
     Line(Line),
     /// Not a line of the protocol.
-    Nonsense(io::Error),
+    Malformed(io::Error),
     /// The process closed its output.
-    Nothing,
+    Closed,
 }
 
 pub struct Process {
@@ -42,11 +42,11 @@ impl Process {
         program: &Path,
         node: &Node,
         complaints: &Path,
-        listener: Sender<Heard>,
+        listener: Sender<ProcessOutput>,
     ) -> io::Result<Self> {
         let complaints = File::options().create(true).append(true).open(complaints)?;
         let mut start = Start::new(program);
-        start.args(node.words());
+        start.args(node.command_line());
         let mut child = start.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(complaints).spawn()?;
         let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(io::Error::other("the process has no pipes"));
@@ -55,17 +55,17 @@ impl Process {
         std::thread::spawn(move || {
             for line in BufReader::new(stdout).lines() {
                 let line = line.and_then(|line| serde_json::from_str(&line).map_err(io::Error::from));
-                let said = line.map_or_else(Said::Nonsense, Said::Line);
-                if listener.send(Heard { process, said }).is_err() {
+                let output = line.map_or_else(Output::Malformed, Output::Line);
+                if listener.send(ProcessOutput { process, output }).is_err() {
                     return;
                 }
             }
-            let _ = listener.send(Heard { process, said: Said::Nothing });
+            let _ = listener.send(ProcessOutput { process, output: Output::Closed });
         });
         Ok(Self { child, stdin })
     }
 
-    pub fn say(&mut self, command: &Command) {
+    pub fn send_command(&mut self, command: &Command) {
         // A failed write means that the process is dead, which its closed output will show.
         let _ = serde_json::to_string(command).map(|text| writeln!(self.stdin, "{text}"));
     }
@@ -75,12 +75,12 @@ impl Process {
         self.child.kill().and_then(|()| self.child.wait().map(drop))
     }
 
-    /// Stops the process with all its threads (SIGSTOP) until `Process::go_on`.
+    /// Stops the process with all its threads (SIGSTOP) until `Process::resume`.
     pub fn pause(&self) -> io::Result<()> {
         self.signal("-STOP")
     }
 
-    pub fn go_on(&self) -> io::Result<()> {
+    pub fn resume(&self) -> io::Result<()> {
         self.signal("-CONT")
     }
 

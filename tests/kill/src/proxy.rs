@@ -14,11 +14,11 @@ const CUTS_MAX: u64 = 8;
 
 pub struct Proxy {
     port: u16,
-    wire: Arc<Wire>,
+    state: Arc<ProxyState>,
 }
 
 /// The state that all connections share.
-struct Wire {
+struct ProxyState {
     chance: Mutex<Chance>,
     cuts: AtomicBool,
     cut_count: AtomicU64,
@@ -32,30 +32,30 @@ struct Connection {
     /// Bytes that it still carries once the network is bad.
     left: AtomicU64,
     is_broken: AtomicBool,
-    wire: Arc<Wire>,
+    state: Arc<ProxyState>,
 }
 
 impl Proxy {
     pub fn to(server_port: u16, seed: u64) -> io::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let port = listener.local_addr()?.port();
-        let wire = Arc::new(Wire {
-            chance: Mutex::new(Chance::of(seed)),
+        let state = Arc::new(ProxyState {
+            chance: Mutex::new(Chance::from_seed(seed)),
             cuts: AtomicBool::new(false),
             cut_count: AtomicU64::new(0),
             ended: AtomicBool::new(false),
         });
-        let shared = wire.clone();
+        let shared = state.clone();
         std::thread::spawn(move || {
             for client in listener.incoming() {
                 if shared.ended.load(Ordering::Relaxed) {
                     return;
                 }
                 // A client that cannot connect retries.
-                let _ = client.and_then(|client| carry(client, server_port, shared.clone()));
+                let _ = client.and_then(|client| forward_connection(client, server_port, shared.clone()));
             }
         });
-        Ok(Self { port, wire })
+        Ok(Self { port, state })
     }
 
     #[must_use]
@@ -64,43 +64,43 @@ impl Proxy {
     }
 
     pub fn begin_to_cut(&self) {
-        self.wire.cuts.store(true, Ordering::Relaxed);
+        self.state.cuts.store(true, Ordering::Relaxed);
     }
 
     #[must_use]
     pub fn cut_count(&self) -> u64 {
-        self.wire.cut_count.load(Ordering::Relaxed).min(CUTS_MAX)
+        self.state.cut_count.load(Ordering::Relaxed).min(CUTS_MAX)
     }
 }
 
 impl Drop for Proxy {
     fn drop(&mut self) {
-        self.wire.ended.store(true, Ordering::Relaxed);
+        self.state.ended.store(true, Ordering::Relaxed);
         // Unblocks the accept loop, which then sees that the proxy is closed.
         let _ = TcpStream::connect(("127.0.0.1", self.port));
     }
 }
 
-fn carry(client: TcpStream, server_port: u16, wire: Arc<Wire>) -> io::Result<()> {
+fn forward_connection(client: TcpStream, server_port: u16, state: Arc<ProxyState>) -> io::Result<()> {
     let server = TcpStream::connect(("127.0.0.1", server_port))?;
     client.set_nodelay(true)?;
     server.set_nodelay(true)?;
-    let left = 1 + wire.chance.lock().unwrap_or_else(PoisonError::into_inner).below(BYTES_MAX);
+    let left = 1 + state.chance.lock().unwrap_or_else(PoisonError::into_inner).below(BYTES_MAX);
     let connection = Arc::new(Connection {
         client,
         server,
         left: AtomicU64::new(left),
         is_broken: AtomicBool::new(false),
-        wire,
+        state,
     });
     let other_way = connection.clone();
-    std::thread::spawn(move || connection.pour(&connection.client, &connection.server));
-    std::thread::spawn(move || other_way.pour(&other_way.server, &other_way.client));
+    std::thread::spawn(move || connection.forward(&connection.client, &connection.server));
+    std::thread::spawn(move || other_way.forward(&other_way.server, &other_way.client));
     Ok(())
 }
 
 impl Connection {
-    fn pour(&self, mut from: &TcpStream, mut to: &TcpStream) {
+    fn forward(&self, mut from: &TcpStream, mut to: &TcpStream) {
         let mut buffer = [0; 16_384];
         loop {
             match from.read(&mut buffer) {
@@ -125,8 +125,8 @@ impl Connection {
 
     /// How many of these bytes arrive before the connection is cut.
     fn passes(&self, count: usize) -> usize {
-        let wire = &self.wire;
-        if !wire.cuts.load(Ordering::Relaxed) || wire.cut_count.load(Ordering::Relaxed) >= CUTS_MAX {
+        let state = &self.state;
+        if !state.cuts.load(Ordering::Relaxed) || state.cut_count.load(Ordering::Relaxed) >= CUTS_MAX {
             return count;
         }
         let wanted = count as u64;
@@ -136,7 +136,7 @@ impl Connection {
             return count;
         }
         if !self.is_broken.swap(true, Ordering::Relaxed) {
-            wire.cut_count.fetch_add(1, Ordering::Relaxed);
+            state.cut_count.fetch_add(1, Ordering::Relaxed);
         }
         usize::try_from(left).unwrap_or(count)
     }

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use crate::driven_process::KillPlace;
 use crate::evidence::Evidence;
-use crate::life::Where;
 use crate::people::People;
 use crate::plan::Case;
-use crate::tally::{Sight, Tally};
-use crate::wire::{Crossing, Passage, Side};
+use crate::tally::{Observation, Tally};
+use crate::wire::{Boundary, Operation, Side};
 use crate::world::Played;
 
 /// The totals over all worlds.
@@ -17,7 +17,7 @@ pub struct Summary {
     pub worlds: u64,
     pub kills: u64,
     pub by_story: BTreeMap<&'static str, u64>,
-    pub by_place: BTreeMap<Where, u64>,
+    pub by_place: BTreeMap<KillPlace, u64>,
     pub tally: Tally,
 }
 
@@ -36,21 +36,23 @@ impl Summary {
     #[must_use]
     pub fn missing(&self) -> Vec<String> {
         let mut missing: Vec<String> = Vec::new();
-        for passage in Passage::ALL {
+        for operation in Operation::ALL {
             for side in [Side::Before, Side::After] {
-                let crossing = Crossing { side, passage };
-                if !self.by_place.contains_key(&Where::At(crossing)) {
-                    missing.push(format!("nobody was killed {crossing}"));
+                let boundary = Boundary { side, operation };
+                if !self.by_place.contains_key(&KillPlace::At(boundary)) {
+                    missing.push(format!("no process was killed {boundary}"));
                 }
             }
         }
-        for (place, words) in [(Where::AnyInstant, "at any instant"), (Where::AtRest, "at rest")] {
+        for (place, description) in
+            [(KillPlace::AnyInstant, "at any instant"), (KillPlace::AtRest, "at rest")]
+        {
             if !self.by_place.contains_key(&place) {
-                missing.push(format!("nobody was killed {words}"));
+                missing.push(format!("no process was killed {description}"));
             }
         }
-        let unseen = Sight::ALL.into_iter().filter(|sight| self.tally.count(*sight) == 0);
-        missing.extend(unseen.map(|sight| format!("never seen: {}", sight.words())));
+        let unseen = Observation::ALL.into_iter().filter(|observation| self.tally.count(*observation) == 0);
+        missing.extend(unseen.map(|observation| format!("never seen: {}", observation.description())));
         missing
     }
 
@@ -62,21 +64,21 @@ impl Summary {
         }
         text.push_str("kills by place\n");
         for (place, kills) in &self.by_place {
-            let _ = writeln!(text, "  {kills:>6}  {}", words(*place));
+            let _ = writeln!(text, "  {kills:>6}  {}", description(*place));
         }
         text.push_str("seen in worlds with a kill\n");
-        for sight in Sight::ALL {
-            let _ = writeln!(text, "  {:>6}  {}", self.tally.count(sight), sight.words());
+        for observation in Observation::ALL {
+            let _ = writeln!(text, "  {:>6}  {}", self.tally.count(observation), observation.description());
         }
         text
     }
 }
 
-pub(crate) fn words(place: Where) -> String {
+pub(crate) fn description(place: KillPlace) -> String {
     match place {
-        Where::At(crossing) => crossing.to_string(),
-        Where::AnyInstant => "at any instant".into(),
-        Where::AtRest => "at rest".into(),
+        KillPlace::At(boundary) => boundary.to_string(),
+        KillPlace::AnyInstant => "at any instant".into(),
+        KillPlace::AtRest => "at rest".into(),
     }
 }
 
@@ -95,30 +97,30 @@ pub fn wrong(played: &Played) -> String {
 }
 
 /// The places where processes were killed, in one line.
-pub(crate) fn kills(places: &[Where]) -> String {
-    let kills: Vec<String> = places.iter().map(|place| words(*place)).collect();
-    format!("killed: {}\n", if kills.is_empty() { "nobody".into() } else { kills.join(", ") })
+pub(crate) fn kills(places: &[KillPlace]) -> String {
+    let kills: Vec<String> = places.iter().map(|place| description(*place)).collect();
+    format!("killed: {}\n", if kills.is_empty() { "no process".into() } else { kills.join(", ") })
 }
 
 /// What people sent, what the tools did, and what is stored.
 pub(crate) fn account(people: &People, evidence: Option<&Evidence>) -> String {
-    let mut text = String::from("what people said and were told\n");
+    let mut text = String::from("requests of people and their answers\n");
     for posted in &people.messages {
-        let _ = writeln!(text, "  {}: {:?}", posted.id, posted.words);
+        let _ = writeln!(text, "  {}: {:?}", posted.id, posted.responses);
     }
     for decided in people.decisions.values() {
-        let (given, count) = (&decided.given, decided.said_count);
+        let (given, count) = (&decided.given, decided.sent_count);
         let _ = writeln!(
             text,
             "  {} {:?} on {}, {count} times: {:?}",
-            given.id, given.reply, given.call, decided.words
+            given.id, given.reply, given.call, decided.responses
         );
     }
-    for (run, heard) in &people.interrupts {
-        let _ = writeln!(text, "  interrupt of {run}: {heard:?}");
+    for (run, responses) in &people.interrupts {
+        let _ = writeln!(text, "  interrupt of {run}: {responses:?}");
     }
-    for (id, heard) in &people.late_answers {
-        let _ = writeln!(text, "  late answer to {id}: {heard:?}");
+    for (id, responses) in &people.late_answers {
+        let _ = writeln!(text, "  late answer to {id}: {responses:?}");
     }
     if let Some(evidence) = evidence {
         text.push_str("what the ledger has\n");
@@ -146,16 +148,16 @@ mod tests {
     #[test]
     fn a_matrix_that_saw_nothing_names_everything_that_it_missed() {
         let missing = Summary::default().missing();
-        assert_eq!(missing.len(), 2 * Passage::ALL.len() + 2 + Sight::ALL.len());
+        assert_eq!(missing.len(), 2 * Operation::ALL.len() + 2 + Observation::ALL.len());
     }
 
     #[test]
     fn a_place_where_somebody_was_killed_is_not_missed() {
         let mut summary = Summary::default();
-        let crossing = Crossing { side: Side::After, passage: Passage::Submit };
-        summary.by_place.insert(Where::At(crossing), 1);
+        let boundary = Boundary { side: Side::After, operation: Operation::Submit };
+        summary.by_place.insert(KillPlace::At(boundary), 1);
         let missing = summary.missing();
-        assert!(!missing.contains(&"nobody was killed after submit".to_owned()), "{missing:?}");
-        assert!(missing.contains(&"nobody was killed before submit".to_owned()), "{missing:?}");
+        assert!(!missing.contains(&"no process was killed after submit".to_owned()), "{missing:?}");
+        assert!(missing.contains(&"no process was killed before submit".to_owned()), "{missing:?}");
     }
 }

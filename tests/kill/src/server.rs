@@ -15,7 +15,7 @@ const CONNECTIONS_MAX: u32 = 600;
 pub struct Server {
     programs: PathBuf,
     folder: PathBuf,
-    account: Option<Account>,
+    system_user: Option<SystemUser>,
     port: u16,
     /// Serializes the operations on the server.
     order: Mutex<()>,
@@ -25,7 +25,7 @@ pub struct Server {
 
 /// The account to run as: PostgreSQL refuses to run as root.
 #[derive(Clone, Copy)]
-struct Account {
+struct SystemUser {
     user: u32,
     group: u32,
 }
@@ -64,15 +64,15 @@ impl Server {
     }
 
     fn prepare(folder: &Path) -> io::Result<Self> {
-        let account = account()?;
+        let system_user = system_user()?;
         fs::create_dir_all(folder)?;
-        if let Some(Account { user, group }) = account {
+        if let Some(SystemUser { user, group }) = system_user {
             chown(folder, Some(user), Some(group))?;
         }
         let programs = programs()?;
-        let watch = watch(&programs, folder, account)?;
+        let watch = watch(&programs, folder, system_user)?;
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-        Ok(Self { programs, folder: folder.to_owned(), account, port, order: Mutex::default(), watch })
+        Ok(Self { programs, folder: folder.to_owned(), system_user, port, order: Mutex::default(), watch })
     }
 
     fn configure(&self, more: &str) -> io::Result<()> {
@@ -98,8 +98,8 @@ impl Server {
     #[must_use]
     pub fn address_with(&self, other: &Self) -> String {
         let (one, two) = (self.folder.display(), other.folder.display());
-        let whoever = "user=holdpoint dbname=postgres target_session_attrs=read-write";
-        format!("host={one},{two} port={},{} {whoever}", self.port, other.port)
+        let options = "user=holdpoint dbname=postgres target_session_attrs=read-write";
+        format!("host={one},{two} port={},{} {options}", self.port, other.port)
     }
 
     /// The same server at another port.
@@ -151,7 +151,7 @@ impl Server {
     }
 
     fn program(&self, name: &str) -> Command {
-        as_account(Command::new(self.programs.join(name)), &self.folder, self.account)
+        as_system_user(Command::new(self.programs.join(name)), &self.folder, self.system_user)
     }
 
     /// Runs a command with its output in a file: a server that stays in the background would keep a pipe open
@@ -163,13 +163,13 @@ impl Server {
         if status.success() {
             return Ok(());
         }
-        let told = fs::read_to_string(path).unwrap_or_default();
-        Err(io::Error::other(format!("{command:?}: {status}\n{told}")))
+        let output = fs::read_to_string(path).unwrap_or_default();
+        Err(io::Error::other(format!("{command:?}: {status}\n{output}")))
     }
 }
 
-fn as_account(mut command: Command, folder: &Path, account: Option<Account>) -> Command {
-    if let Some(Account { user, group }) = account {
+fn as_system_user(mut command: Command, folder: &Path, system_user: Option<SystemUser>) -> Command {
+    if let Some(SystemUser { user, group }) = system_user {
         command.uid(user).gid(group);
     }
     command.current_dir(folder).env_remove("PGDATA").env("LC_ALL", "C");
@@ -187,7 +187,7 @@ fn programs() -> io::Result<PathBuf> {
 }
 
 /// A non-root account, if this process is root.
-fn account() -> io::Result<Option<Account>> {
+fn system_user() -> io::Result<Option<SystemUser>> {
     if fs::metadata("/proc/self")?.uid() != 0 {
         return Ok(None);
     }
@@ -195,15 +195,15 @@ fn account() -> io::Result<Option<Account>> {
     let find = |name: &str| {
         let line = accounts.lines().find(|line| line.split(':').next() == Some(name))?;
         let mut numbers = line.split(':').skip(2).map_while(|number| number.parse().ok());
-        Some(Account { user: numbers.next()?, group: numbers.next()? })
+        Some(SystemUser { user: numbers.next()?, group: numbers.next()? })
     };
     let found = find("postgres").or_else(|| find("nobody"));
     found.map(Some).ok_or_else(|| io::Error::other("there is no account beside root"))
 }
 
-fn watch(programs: &Path, folder: &Path, account: Option<Account>) -> io::Result<Child> {
+fn watch(programs: &Path, folder: &Path, system_user: Option<SystemUser>) -> io::Result<Child> {
     let last_words = "cat; \"$0/pg_ctl\" -D \"$1/data\" -m immediate stop; rm -rf \"$1\"/*";
-    let mut shell = as_account(Command::new("sh"), Path::new("/"), account);
+    let mut shell = as_system_user(Command::new("sh"), Path::new("/"), system_user);
     shell.args(["-c", last_words]).arg(programs).arg(folder);
     shell.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
     // A signal that interrupts the matrix must not end the process that cleans up after it.

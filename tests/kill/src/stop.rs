@@ -3,22 +3,22 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::wire::{Crossing, Passage, Side};
+use crate::wire::{Boundary, Operation, Side};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
     /// Its nth boundary of any kind.
     At(u64),
     /// Its nth boundary of this kind, counted from 1.
-    Nth { crossing: Crossing, nth: u64 },
+    Nth { boundary: Boundary, nth: u64 },
 }
 
 impl fmt::Display for Stop {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::At(number) => write!(f, "{number}"),
-            Self::Nth { crossing: Crossing { side, passage }, nth } => {
-                write!(f, "{}-{}-{nth}", side.as_str(), passage.as_str())
+            Self::Nth { boundary: Boundary { side, operation }, nth } => {
+                write!(f, "{}-{}-{nth}", side.as_str(), operation.as_str())
             }
         }
     }
@@ -32,14 +32,14 @@ impl FromStr for Stop {
         let parts: Vec<&str> = text.split('-').collect();
         match parts[..] {
             [count] => Ok(Self::At(number(count)?)),
-            [side, passage, nth] => {
+            [side, operation, nth] => {
                 let sides = [Side::Before, Side::After];
                 let side = sides.into_iter().find(|known| known.as_str() == side);
-                let passage = Passage::ALL.into_iter().find(|known| known.as_str() == passage);
-                let (Some(side), Some(passage)) = (side, passage) else {
+                let operation = Operation::ALL.into_iter().find(|known| known.as_str() == operation);
+                let (Some(side), Some(operation)) = (side, operation) else {
                     return Err(format!("{text} is no boundary"));
                 };
-                Ok(Self::Nth { crossing: Crossing { side, passage }, nth: number(nth)? })
+                Ok(Self::Nth { boundary: Boundary { side, operation }, nth: number(nth)? })
             }
             _ => Err(format!("{text} is neither a number nor SIDE-PASSAGE-NTH")),
         }

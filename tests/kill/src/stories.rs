@@ -9,7 +9,7 @@ use machine::termination::{Cancelled, StopCode, Termination};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::till::{MANNER, Manner};
+use crate::payment_server::{MANNER, Manner};
 use crate::wire::Reply;
 
 /// The agent of every story. It is also the name of the tool that delegates work to that agent.
@@ -18,7 +18,7 @@ pub const AGENT: &str = "clerk";
 pub const PERSON: &str = "ana";
 /// The thread to which all messages of a story are posted.
 const THREAD: &str = "thread-1";
-/// The argument of a call whose tool hangs between its act and its answer until a `Story::tell` releases it.
+/// The argument of a call whose tool hangs between its act and its answer until a `Story::release_tool` releases it.
 pub const HANGS: &str = "hangs";
 /// The time to live of approvals that expire. An outage lasts longer.
 pub const EXPIRES_IN: Duration = Duration::from_secs(60);
@@ -34,7 +34,7 @@ pub mod tools {
     pub const SURVEY: &str = "survey";
     pub const ERRAND: &str = "errand";
     pub const SCREEN: &str = "screen";
-    /// Sent over HTTP to the till.
+    /// Sent over HTTP to the payment service.
     pub const CHARGE: &str = "charge";
     /// Tools that write and wait for approval first.
     pub const HELD: [&str; 5] = [TRANSFER, TRANSFER_SOON, TRANSFER_OR_END, SURVEY, CHARGE];
@@ -45,11 +45,11 @@ pub mod tools {
 /// A message as the model reads it: the calls that the model must request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Script {
-    pub calls: Vec<Asked>,
+    pub calls: Vec<ScriptedCall>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Asked {
+pub struct ScriptedCall {
     pub id: String,
     pub tool: String,
     pub arguments: Value,
@@ -69,7 +69,7 @@ pub enum When {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Said {
+pub struct ScriptedMessage {
     pub thread: String,
     pub when: When,
     pub script: Script,
@@ -79,7 +79,7 @@ pub struct Said {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Story {
     pub name: &'static str,
-    pub messages: Vec<Said>,
+    pub messages: Vec<ScriptedMessage>,
     /// The reply to an approval, a question or a call that is performed outside. With `None` the approval expires.
     pub reply: Option<Reply>,
     /// Whether approvals are sent without suspension ids, and sent again until the run has ended.
@@ -89,7 +89,7 @@ pub struct Story {
     /// When the first run is interrupted.
     pub interrupt: Option<When>,
     /// The tool that hangs, and when it may return.
-    pub tell: Option<(&'static str, When)>,
+    pub release_tool: Option<(&'static str, When)>,
     /// How much time passes while no process is running.
     pub outage: Duration,
     /// How the first message's run ends. The runs of later messages end naturally.
@@ -112,7 +112,7 @@ pub enum Ending {
 impl Ending {
     /// Returns `None` for a termination that no story has.
     #[must_use]
-    pub const fn of(how: &Termination) -> Option<Self> {
+    pub const fn from_termination(how: &Termination) -> Option<Self> {
         match how {
             Termination::NaturalEnd => Some(Self::Natural),
             Termination::Cancelled(Cancelled::Interrupted) => Some(Self::Interrupted),
@@ -141,7 +141,7 @@ pub enum Doubt {
     GiveUp,
     /// The lost attempt answers late.
     LateAnswer,
-    /// The approver checks the till's ledger: what was charged has happened, the rest is retried.
+    /// The approver checks the payment service's ledger: what was charged has happened, the rest is retried.
     Checked,
 }
 
@@ -182,38 +182,38 @@ impl Story {
     }
 }
 
-fn call(id: &str, tool: &str) -> Asked {
-    Asked { id: id.into(), tool: tool.into(), arguments: json!({"for": id}) }
+fn call(id: &str, tool: &str) -> ScriptedCall {
+    ScriptedCall { id: id.into(), tool: tool.into(), arguments: json!({"for": id}) }
 }
 
-fn hanging(id: &str, tool: &str) -> Asked {
-    Asked { id: id.into(), tool: tool.into(), arguments: json!({"for": id, HANGS: true}) }
+fn hanging(id: &str, tool: &str) -> ScriptedCall {
+    ScriptedCall { id: id.into(), tool: tool.into(), arguments: json!({"for": id, HANGS: true}) }
 }
 
-fn charge(id: &str, manner: Manner) -> Asked {
-    Asked { id: id.into(), tool: tools::CHARGE.into(), arguments: json!({"for": id, MANNER: manner}) }
+fn charge(id: &str, manner: Manner) -> ScriptedCall {
+    ScriptedCall { id: id.into(), tool: tools::CHARGE.into(), arguments: json!({"for": id, MANNER: manner}) }
 }
 
-fn delegated(id: &str, calls: Vec<Asked>) -> Asked {
+fn delegated(id: &str, calls: Vec<ScriptedCall>) -> ScriptedCall {
     let message = serde_json::to_string(&Script { calls }).unwrap_or_default();
-    Asked { id: id.into(), tool: AGENT.into(), arguments: json!({"message": message}) }
+    ScriptedCall { id: id.into(), tool: AGENT.into(), arguments: json!({"message": message}) }
 }
 
-fn said(calls: Vec<Asked>) -> Said {
+fn scripted_message(calls: Vec<ScriptedCall>) -> ScriptedMessage {
     let policy = PolicyRequest::default();
-    Said { thread: THREAD.into(), when: When::AtOnce, script: Script { calls }, policy }
+    ScriptedMessage { thread: THREAD.into(), when: When::AtOnce, script: Script { calls }, policy }
 }
 
 /// A story with one message and a person who approves every held call and retries every call in doubt.
-fn told(name: &'static str, calls: Vec<Asked>) -> Story {
+fn approved_story(name: &'static str, calls: Vec<ScriptedCall>) -> Story {
     Story {
         name,
-        messages: vec![said(calls)],
+        messages: vec![scripted_message(calls)],
         reply: Some(Reply::Approve),
         unnamed: false,
         doubt: Doubt::Retry,
         interrupt: None,
-        tell: None,
+        release_tool: None,
         outage: Duration::ZERO,
         end: Ending::Natural,
         child_end: Ending::Natural,
@@ -221,28 +221,34 @@ fn told(name: &'static str, calls: Vec<Asked>) -> Story {
 }
 
 fn under(mut story: Story, policy: PolicyRequest) -> Story {
-    story.messages.iter_mut().for_each(|said| said.policy = policy);
+    story.messages.iter_mut().for_each(|scripted_message| scripted_message.policy = policy);
     story
 }
 
-fn then(mut story: Story, when: When, busy: OnBusy, waiting: WhileWaiting, calls: Vec<Asked>) -> Story {
+fn then(
+    mut story: Story,
+    when: When,
+    busy: OnBusy,
+    waiting: WhileWaiting,
+    calls: Vec<ScriptedCall>,
+) -> Story {
     let policy =
         PolicyRequest { on_busy: Some(busy), while_waiting: Some(waiting), ..PolicyRequest::default() };
-    story.messages.push(Said { thread: THREAD.into(), when, script: Script { calls }, policy });
+    story.messages.push(ScriptedMessage { thread: THREAD.into(), when, script: Script { calls }, policy });
     story
 }
 
 /// This many runs at once, each on its own thread and each with a write that waits for approval.
 #[must_use]
-pub fn crowd(runs: u64) -> Story {
+pub fn concurrent_runs(runs: u64) -> Story {
     let message = |number: u64| {
         let calls = vec![
             call(&format!("write-{number}"), tools::TRANSFER),
             call(&format!("look-{number}"), tools::LOOK),
         ];
-        Said { thread: format!("thread-{number}"), ..said(calls) }
+        ScriptedMessage { thread: format!("thread-{number}"), ..scripted_message(calls) }
     };
-    Story { messages: (1..=runs).map(message).collect(), ..told("crowd", Vec::new()) }
+    Story { messages: (1..=runs).map(message).collect(), ..approved_story("concurrent-runs", Vec::new()) }
 }
 
 #[must_use]
@@ -257,8 +263,9 @@ pub fn all() -> Vec<Story> {
 
 fn plain() -> Vec<Story> {
     use tools::{ERRAND, FILE, LOOK, SCREEN, SURVEY, TRANSFER, TRANSFER_OR_END, TRANSFER_SOON};
-    let write = |name| told(name, vec![call("a", TRANSFER)]);
-    let nested = |name| told(name, vec![delegated("a", vec![delegated("b", vec![call("c", TRANSFER)])])]);
+    let write = |name| approved_story(name, vec![call("a", TRANSFER)]);
+    let nested =
+        |name| approved_story(name, vec![delegated("a", vec![delegated("b", vec![call("c", TRANSFER)])])]);
     vec![
         write("write-retried"),
         Story { doubt: Doubt::Happened, ..write("write-happened") },
@@ -267,50 +274,53 @@ fn plain() -> Vec<Story> {
         Story { unnamed: true, doubt: Doubt::GiveUp, ..write("approved-without-ids") },
         Story {
             reply: Some(Reply::Edit(json!({"for": "a", "with": "care"}))),
-            ..told("edited", vec![call("a", TRANSFER), call("b", FILE)])
+            ..approved_story("edited", vec![call("a", TRANSFER), call("b", FILE)])
         },
-        told("two-held-one-runs", vec![call("a", TRANSFER), call("b", TRANSFER), call("c", LOOK)]),
-        told("repeatable", vec![call("a", LOOK), call("b", FILE), call("c", LOOK)]),
-        told("question", vec![call("a", SURVEY)]),
-        told("performed-elsewhere", vec![call("a", ERRAND), call("b", SCREEN), call("c", LOOK)]),
+        approved_story("two-held-one-runs", vec![call("a", TRANSFER), call("b", TRANSFER), call("c", LOOK)]),
+        approved_story("repeatable", vec![call("a", LOOK), call("b", FILE), call("c", LOOK)]),
+        approved_story("question", vec![call("a", SURVEY)]),
+        approved_story("performed-elsewhere", vec![call("a", ERRAND), call("b", SCREEN), call("c", LOOK)]),
         nested("two-levels-down"),
         Story {
-            tell: Some(("b", When::Settled("a"))),
-            ..told("sibling-still-runs", vec![call("a", FILE), hanging("b", TRANSFER)])
+            release_tool: Some(("b", When::Settled("a"))),
+            ..approved_story("sibling-still-runs", vec![call("a", FILE), hanging("b", TRANSFER)])
         },
         Story {
             reply: None,
             outage: OUTAGE,
-            ..told("expires-denied", vec![call("a", TRANSFER_SOON), call("b", LOOK)])
+            ..approved_story("expires-denied", vec![call("a", TRANSFER_SOON), call("b", LOOK)])
         },
         Story {
             reply: None,
             outage: OUTAGE,
             end: Ending::Expired,
-            ..told("expires-ending", vec![call("a", TRANSFER_OR_END), call("b", FILE)])
+            ..approved_story("expires-ending", vec![call("a", TRANSFER_OR_END), call("b", FILE)])
         },
-        Story { outage: OUTAGE, ..told("decided-in-time", vec![call("a", TRANSFER_SOON)]) },
-        Story { reply: Some(Reply::Reject), ..told("rejected", vec![call("a", TRANSFER), call("b", LOOK)]) },
+        Story { outage: OUTAGE, ..approved_story("decided-in-time", vec![call("a", TRANSFER_SOON)]) },
+        Story {
+            reply: Some(Reply::Reject),
+            ..approved_story("rejected", vec![call("a", TRANSFER), call("b", LOOK)])
+        },
         Story {
             reply: Some(Reply::RejectAndEnd),
             end: Ending::Rejected,
-            ..told("rejected-ending", vec![call("a", TRANSFER), call("b", FILE)])
+            ..approved_story("rejected-ending", vec![call("a", TRANSFER), call("b", FILE)])
         },
     ]
 }
 
 fn charged() -> Vec<Story> {
     use Manner::{Accepts, BadGateway, HangsUp, HangsUpBefore, Prompt, Refuses, Slow, TooSlow};
-    let checked = |name, calls| Story { doubt: Doubt::Checked, ..told(name, calls) };
+    let checked = |name, calls| Story { doubt: Doubt::Checked, ..approved_story(name, calls) };
     vec![
         checked("charged", vec![charge("a", Prompt), charge("b", Slow)]),
         checked("charged-and-cut-off", vec![charge("a", HangsUp), charge("b", BadGateway)]),
-        told("charged-too-slowly", vec![charge("a", TooSlow)]),
+        approved_story("charged-too-slowly", vec![charge("a", TooSlow)]),
         checked(
             "not-charged-or-later",
             vec![charge("a", HangsUpBefore), charge("b", Refuses), charge("c", Accepts)],
         ),
-        Story { reply: Some(Reply::Reject), ..told("charge-rejected", vec![charge("a", Prompt)]) },
+        Story { reply: Some(Reply::Reject), ..approved_story("charge-rejected", vec![charge("a", Prompt)]) },
     ]
 }
 
@@ -321,26 +331,26 @@ fn interrupted() -> Vec<Story> {
             reply: None,
             interrupt: Some(When::Held("a")),
             end: Ending::Interrupted,
-            ..told("interrupted-held", vec![call("a", TRANSFER), call("b", LOOK)])
+            ..approved_story("interrupted-held", vec![call("a", TRANSFER), call("b", LOOK)])
         },
         Story {
             interrupt: Some(When::UnderWay("a")),
             end: Ending::Interrupted,
-            ..told("interrupted-at-work", vec![hanging("a", TRANSFER), call("b", FILE)])
+            ..approved_story("interrupted-at-work", vec![hanging("a", TRANSFER), call("b", FILE)])
         },
         Story {
             reply: None,
             interrupt: Some(When::Held("b")),
             end: Ending::Interrupted,
             child_end: Ending::ByParent,
-            ..told("interrupted-above", vec![delegated("a", vec![call("b", TRANSFER)])])
+            ..approved_story("interrupted-above", vec![delegated("a", vec![call("b", TRANSFER)])])
         },
     ]
 }
 
 fn on_one_thread() -> Vec<Story> {
     use tools::{FILE, LOOK, TRANSFER};
-    let waits = |name| told(name, vec![call("a", TRANSFER)]);
+    let waits = |name| approved_story(name, vec![call("a", TRANSFER)]);
     vec![
         then(
             waits("queued"),
@@ -357,7 +367,7 @@ fn on_one_thread() -> Vec<Story> {
             vec![call("b", FILE)],
         ),
         then(
-            Story { end: Ending::Superseded, ..told("pushed-aside", vec![hanging("a", LOOK)]) },
+            Story { end: Ending::Superseded, ..approved_story("pushed-aside", vec![hanging("a", LOOK)]) },
             When::UnderWay("a"),
             OnBusy::Interrupt,
             WhileWaiting::Supersede,
@@ -371,17 +381,20 @@ fn under_other_policies() -> Vec<Story> {
     let policy = PolicyRequest::default();
     vec![
         under(
-            told("one-after-the-other", vec![call("a", LOOK), call("b", TRANSFER), call("c", FILE)]),
+            approved_story(
+                "one-after-the-other",
+                vec![call("a", LOOK), call("b", TRANSFER), call("c", FILE)],
+            ),
             PolicyRequest { execution: Some(Execution::Sequential), ..policy },
         ),
         under(
-            told("eager", vec![call("a", LOOK), call("b", TRANSFER)]),
+            approved_story("eager", vec![call("a", LOOK), call("b", TRANSFER)]),
             PolicyRequest { continuation: Some(Continuation::Eager), ..policy },
         ),
         under(
             Story {
-                tell: Some(("a", When::Decided("b"))),
-                ..told("decision-in-the-inbox", vec![hanging("a", LOOK), call("b", TRANSFER)])
+                release_tool: Some(("a", When::Decided("b"))),
+                ..approved_story("decision-in-the-inbox", vec![hanging("a", LOOK), call("b", TRANSFER)])
             },
             PolicyRequest { decisions: Some(DecisionTiming::AtBoundary), ..policy },
         ),

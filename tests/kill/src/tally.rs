@@ -13,10 +13,10 @@ use crate::evidence::{Evidence, RunEvidence};
 use crate::judge::{Moment, decision_of};
 use crate::people::{Decided, People};
 use crate::stories::Doubt;
-use crate::wire::{Reply, Word};
+use crate::wire::{Reply, Response};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Sight {
+pub enum Observation {
     InDoubt,
     DoubtRetried,
     DoubtGivenUp,
@@ -51,7 +51,7 @@ pub enum Sight {
     ChargeKnown,
 }
 
-impl Sight {
+impl Observation {
     pub const ALL: [Self; 29] = [
         Self::InDoubt,
         Self::DoubtRetried,
@@ -85,7 +85,7 @@ impl Sight {
     ];
 
     #[must_use]
-    pub const fn words(self) -> &'static str {
+    pub const fn description(self) -> &'static str {
         match self {
             Self::InDoubt => "a write is in doubt",
             Self::DoubtRetried => "a call in doubt is tried again",
@@ -114,29 +114,29 @@ impl Sight {
             Self::UnheardInTheInbox => "an accepted decision lies unheard in the inbox",
             Self::KilledAgain => "a process that recovers is killed",
             Self::KilledBeforeTheAnswer => "a process is killed between a charge and its answer",
-            Self::ChargeFound => "a charge in doubt is found in the till's books",
+            Self::ChargeFound => "a charge in doubt is found in the payment service's ledger",
             Self::ChargeKnown => "a charge that is asked for again is known by its key",
         }
     }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Tally(BTreeMap<Sight, u64>);
+pub struct Tally(BTreeMap<Observation, u64>);
 
 impl Tally {
     #[must_use]
-    pub fn count(&self, sight: Sight) -> u64 {
-        self.0.get(&sight).copied().unwrap_or(0)
+    pub fn count(&self, observation: Observation) -> u64 {
+        self.0.get(&observation).copied().unwrap_or(0)
     }
 
     pub fn add(&mut self, other: &Self) {
-        for (sight, count) in &other.0 {
-            *self.0.entry(*sight).or_default() += count;
+        for (observation, count) in &other.0 {
+            *self.0.entry(*observation).or_default() += count;
         }
     }
 
-    fn see(&mut self, sight: Sight) {
-        *self.0.entry(sight).or_default() += 1;
+    fn record_observation(&mut self, observation: Observation) {
+        *self.0.entry(observation).or_default() += 1;
     }
 
     pub(crate) fn note(&mut self, evidence: &Evidence, people: &People, moment: Moment, kills: usize) {
@@ -148,51 +148,55 @@ impl Tally {
             let unheard = |decided: &&Decided| {
                 evidence.remembered.get(&decided.given.id) == Some(&true) && !heard(decided)
             };
-            people.decisions.values().filter(unheard).for_each(|_| self.see(Sight::UnheardInTheInbox));
+            people
+                .decisions
+                .values()
+                .filter(unheard)
+                .for_each(|_| self.record_observation(Observation::UnheardInTheInbox));
             return;
         }
         if kills > 1 {
-            self.see(Sight::KilledAgain);
+            self.record_observation(Observation::KilledAgain);
         }
         for run in &evidence.runs {
             let child = run.control.parent.as_ref();
             if child.is_some_and(|parent| parent.depth == 2)
                 && run.log.iter().any(|event| matches!(event.fact, Fact::ApprovalRequested(_)))
             {
-                self.see(Sight::HeldTwoLevelsDown);
+                self.record_observation(Observation::HeldTwoLevelsDown);
             }
             let started = run.log.iter().find(|event| matches!(event.fact, Fact::RunStarted { .. }));
             let waited = started.zip(run.log.first()).is_some_and(|(started, queued)| started.at > queued.at);
             if waited && run.control.policy.on_busy == OnBusy::Enqueue {
-                self.see(Sight::QueuedAndPromoted);
+                self.record_observation(Observation::QueuedAndPromoted);
             }
             run.log.iter().for_each(|event| self.note_event(event));
             self.note_charges(evidence, run);
         }
-        people.resent.values().for_each(|_| self.see(Sight::ResentInDoubt));
+        people.resent.values().for_each(|_| self.record_observation(Observation::ResentInDoubt));
         let checks = people.story.doubt == Doubt::Checked;
         for decided in people.decisions.values() {
             self.note_decision(decided);
             let found =
                 decided.kind == SuspensionKind::InDoubt && matches!(decided.given.reply, Reply::Result(_));
             if checks && found && decided.accepted() {
-                self.see(Sight::ChargeFound);
+                self.record_observation(Observation::ChargeFound);
             }
         }
     }
 
     fn note_charges(&mut self, evidence: &Evidence, run: &RunEvidence) {
         for act in evidence.acts.iter().filter(|act| act.run == run.view.id) {
-            let Some(visit) = act.visit else { continue };
+            let Some(charge_record) = act.charge_record else { continue };
             let lost_it = |event: &Arc<Event>| {
                 let Fact::RunRecovered { lost, .. } = &event.fact else { return false };
                 lost.iter().any(|lost| lost.call_id == act.call && lost.attempt == act.attempt)
             };
-            if visit.charged && run.log.iter().any(lost_it) {
-                self.see(Sight::KilledBeforeTheAnswer);
+            if charge_record.charged && run.log.iter().any(lost_it) {
+                self.record_observation(Observation::KilledBeforeTheAnswer);
             }
-            if visit.manner.charges() && !visit.charged {
-                self.see(Sight::ChargeKnown);
+            if charge_record.manner.charges() && !charge_record.charged {
+                self.record_observation(Observation::ChargeKnown);
             }
         }
     }
@@ -201,28 +205,28 @@ impl Tally {
         if let Fact::ToolSuspended(opened) = &event.fact
             && matches!(opened.held, Held::InDoubt { .. })
         {
-            self.see(Sight::InDoubt);
+            self.record_observation(Observation::InDoubt);
         }
         if let Fact::ToolResumed { late_attempt: Some(_), .. } = &event.fact {
-            self.see(Sight::DoubtSettledLate);
+            self.record_observation(Observation::DoubtSettledLate);
         }
         if let Fact::ToolCancelled { outcome_unknown: true, reason, .. } = &event.fact
             && *reason != CancelReason::GivenUp
         {
-            self.see(Sight::CancelledUnknowing);
+            self.record_observation(Observation::CancelledUnknowing);
         }
         if let Fact::ExecutionStarted { class, attempt: 2.., .. } = &event.fact {
             match class {
-                EffectClass::Read => self.see(Sight::ReadRepeated),
-                EffectClass::Idempotent => self.see(Sight::IdempotentRepeated),
+                EffectClass::Read => self.record_observation(Observation::ReadRepeated),
+                EffectClass::Idempotent => self.record_observation(Observation::IdempotentRepeated),
                 EffectClass::Write => {}
             }
         }
         if let Fact::ModelRetrying { .. } = &event.fact {
-            self.see(Sight::ModelRepeated);
+            self.record_observation(Observation::ModelRepeated);
         }
         if let Fact::ToolDenied { expired, .. } = &event.fact {
-            self.see(if *expired { Sight::Expired } else { Sight::Rejected });
+            self.record_observation(if *expired { Observation::Expired } else { Observation::Rejected });
         }
         if let Fact::RunEnded { termination, .. } = &event.fact {
             self.note_termination(termination);
@@ -232,14 +236,18 @@ impl Tally {
     fn note_termination(&mut self, how: &Termination) {
         match how {
             Termination::Stopped(stopped) if stopped.code == StopCode::Expired => {
-                self.see(Sight::ExpiredEnding)
+                self.record_observation(Observation::ExpiredEnding)
             }
             Termination::Stopped(stopped) if stopped.code == StopCode::Rejected => {
-                self.see(Sight::RejectedEnding);
+                self.record_observation(Observation::RejectedEnding);
             }
-            Termination::Cancelled(Cancelled::Interrupted) => self.see(Sight::Interrupted),
-            Termination::Cancelled(Cancelled::Superseded) => self.see(Sight::Superseded),
-            Termination::Cancelled(Cancelled::ByParent) => self.see(Sight::InterruptedAbove),
+            Termination::Cancelled(Cancelled::Interrupted) => {
+                self.record_observation(Observation::Interrupted)
+            }
+            Termination::Cancelled(Cancelled::Superseded) => self.record_observation(Observation::Superseded),
+            Termination::Cancelled(Cancelled::ByParent) => {
+                self.record_observation(Observation::InterruptedAbove)
+            }
             Termination::Stopped(_)
             | Termination::NaturalEnd
             | Termination::BehaviorRequested
@@ -253,18 +261,24 @@ impl Tally {
             return;
         }
         match (decided.kind, &decided.given.reply) {
-            (SuspensionKind::InDoubt, Reply::Retry) => self.see(Sight::DoubtRetried),
-            (SuspensionKind::InDoubt, Reply::GiveUp) => self.see(Sight::DoubtGivenUp),
-            (SuspensionKind::InDoubt, Reply::Result(_)) => self.see(Sight::DoubtAnswered),
-            (SuspensionKind::Question, _) => self.see(Sight::QuestionAnswered),
-            (SuspensionKind::External | SuspensionKind::ClientTool, _) => self.see(Sight::PerformedElsewhere),
+            (SuspensionKind::InDoubt, Reply::Retry) => self.record_observation(Observation::DoubtRetried),
+            (SuspensionKind::InDoubt, Reply::GiveUp) => self.record_observation(Observation::DoubtGivenUp),
+            (SuspensionKind::InDoubt, Reply::Result(_)) => {
+                self.record_observation(Observation::DoubtAnswered)
+            }
+            (SuspensionKind::Question, _) => self.record_observation(Observation::QuestionAnswered),
+            (SuspensionKind::External | SuspensionKind::ClientTool, _) => {
+                self.record_observation(Observation::PerformedElsewhere)
+            }
             (SuspensionKind::InDoubt | SuspensionKind::Approval | SuspensionKind::ChildRun, _) => {}
         }
-        let answers = decided.words.len() as u32;
-        match decided.words.first() {
-            Some(Word::AlreadyApplied) => self.see(Sight::LostAnswerFound),
-            Some(Word::Accepted) if answers < decided.said_count => self.see(Sight::LostDecisionAccepted),
-            Some(Word::Accepted) if answers > 1 => self.see(Sight::AcceptedRepeated),
+        let answers = decided.responses.len() as u32;
+        match decided.responses.first() {
+            Some(Response::AlreadyApplied) => self.record_observation(Observation::LostAnswerFound),
+            Some(Response::Accepted) if answers < decided.sent_count => {
+                self.record_observation(Observation::LostDecisionAccepted)
+            }
+            Some(Response::Accepted) if answers > 1 => self.record_observation(Observation::AcceptedRepeated),
             Some(_) | None => {}
         }
     }

@@ -13,14 +13,14 @@ use serde_json::Value;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Command {
     pub number: u64,
-    pub wish: Wish,
+    pub request: Request,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Wish {
+pub enum Request {
     Post(Post),
-    Decide(Given),
+    Decide(GivenDecision),
     /// Approves a call by nothing but its id. Sent again whenever the answer may have been lost.
     ApproveUnnamed {
         run: RunId,
@@ -30,7 +30,7 @@ pub enum Wish {
         run: RunId,
     },
     /// A tool that hangs after its act may return.
-    Tell {
+    ReleaseTool {
         call: CallId,
     },
     /// An attempt of an earlier process answers late.
@@ -41,11 +41,11 @@ pub enum Wish {
         attempt: u32,
     },
     /// Asks how many boundaries were crossed since the start.
-    CountCrossings,
+    CountBoundaries,
     /// Everything halted at a boundary continues, and nothing halts any more.
-    GoOn,
+    Resume,
     /// The next task that is about to store something of a run halts before it does.
-    StandBeforeStoring,
+    HaltBeforeStoring,
     /// Asks for the runs again.
     Show,
 }
@@ -60,7 +60,7 @@ pub struct Post {
 
 /// A decision as a person gave it. It is resent unchanged.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Given {
+pub struct GivenDecision {
     pub id: DecisionId,
     pub run: RunId,
     pub call: CallId,
@@ -86,10 +86,10 @@ pub enum Reply {
 #[serde(rename_all = "snake_case")]
 pub enum Line {
     /// The store has changed.
-    Shown(Shown),
-    Told {
+    RunsSnapshot(RunsSnapshot),
+    Responded {
         number: u64,
-        word: Word,
+        response: Response,
     },
     /// A tool has handed its answer to the engine.
     Answered {
@@ -97,7 +97,7 @@ pub enum Line {
         attempt: u32,
     },
     /// The process has halted at this boundary.
-    Stopped(Crossing),
+    Stopped(Boundary),
     /// Shared store only: this node has claimed the run.
     Claimed {
         run: RunId,
@@ -118,7 +118,7 @@ pub enum Line {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Word {
+pub enum Response {
     Posted {
         run: RunId,
     },
@@ -127,7 +127,7 @@ pub enum Word {
     /// It had been stored before.
     AlreadyApplied,
     Done,
-    Crossings {
+    BoundaryCount {
         count: u64,
     },
     Refused {
@@ -141,27 +141,27 @@ pub enum Word {
 
 /// The runs in the store at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Shown {
+pub struct RunsSnapshot {
     /// Oldest first.
-    pub runs: Vec<ShownRun>,
+    pub runs: Vec<RunSnapshot>,
     /// The number of runs in memory.
     pub held_count: usize,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ShownRun {
+pub struct RunSnapshot {
     pub run: RunId,
     pub message: Option<MessageId>,
     /// The last event's sequence number.
     pub seq: u64,
     pub ended: bool,
     pub waiting: bool,
-    pub calls: Vec<ShownCall>,
+    pub calls: Vec<CallSnapshot>,
     pub pending: Vec<Pending>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ShownCall {
+pub struct CallSnapshot {
     pub call: CallId,
     pub tool: ToolName,
     pub step: u32,
@@ -169,27 +169,27 @@ pub struct ShownCall {
     pub attempts: u32,
 }
 
-impl Shown {
+impl RunsSnapshot {
     /// Grows with every commit: the state with the smaller number is older.
     #[must_use]
     pub fn event_count(&self) -> u64 {
         self.runs.iter().map(|run| run.seq).sum()
     }
 
-    pub fn calls(&self) -> impl Iterator<Item = &ShownCall> {
+    pub fn calls(&self) -> impl Iterator<Item = &CallSnapshot> {
         self.runs.iter().flat_map(|run| &run.calls)
     }
 
-    pub fn pending(&self) -> impl Iterator<Item = (&ShownRun, &Pending)> {
+    pub fn pending(&self) -> impl Iterator<Item = (&RunSnapshot, &Pending)> {
         self.runs.iter().flat_map(|run| run.pending.iter().map(move |open| (run, open)))
     }
 }
 
 /// One side of an operation with an effect. The process numbers its crossings in the order in which they happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Crossing {
+pub struct Boundary {
     pub side: Side,
-    pub passage: Passage,
+    pub operation: Operation,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -201,7 +201,7 @@ pub enum Side {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Passage {
+pub enum Operation {
     PutRevision,
     Create,
     Claim,
@@ -214,7 +214,7 @@ pub enum Passage {
     Act,
 }
 
-impl Passage {
+impl Operation {
     pub const ALL: [Self; 8] = [
         Self::PutRevision,
         Self::Create,
@@ -251,8 +251,8 @@ impl Side {
     }
 }
 
-impl fmt::Display for Crossing {
+impl fmt::Display for Boundary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.side.as_str(), self.passage.as_str())
+        write!(f, "{} {}", self.side.as_str(), self.operation.as_str())
     }
 }

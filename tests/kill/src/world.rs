@@ -9,19 +9,19 @@ use std::time::Duration;
 use engine::clock::{Clock, SystemClock};
 use machine::Timestamp;
 
-use crate::bystanders::Bystanders;
 use crate::chance::Chance;
+use crate::driven_process::{DrivenProcess, KillPlace, KillPlan, ProcessEnd};
 use crate::evidence::{self, Evidence, Traces};
 use crate::judge::{Moment, Rule, Violation, judge};
 use crate::ledger;
-use crate::life::{End, Fate, Life, Where};
 use crate::node::Node;
 use crate::people::People;
 use crate::plan::{self, Aim, Case, Extent};
 use crate::stop::Stop;
 use crate::store_at::StoreAt;
+use crate::support_processes::SupportProcesses;
 use crate::tally::Tally;
-use crate::wire::{Crossing, Passage, Side};
+use crate::wire::{Boundary, Operation, Side};
 
 /// A stop that is never reached. It is set because a process with a stop runs on one thread.
 const NEVER: Stop = Stop::At(u64::MAX);
@@ -30,10 +30,10 @@ const PROCESSES_MAX: usize = 16;
 
 /// What all worlds share.
 #[derive(Debug)]
-pub struct Place {
+pub struct WorldSetup {
     /// The program that all processes run.
     pub program: PathBuf,
-    pub bystanders: Bystanders,
+    pub support_processes: SupportProcesses,
     pub folder: PathBuf,
     /// A process that is being started briefly inherits every file that is open here, with its lock. So no store is
     /// read while one starts.
@@ -41,13 +41,19 @@ pub struct Place {
     world_count: AtomicU64,
 }
 
-impl Place {
+impl WorldSetup {
     #[must_use]
-    pub fn new(program: PathBuf, bystanders: Bystanders, folder: PathBuf) -> Self {
-        Self { program, bystanders, folder, starting: Mutex::default(), world_count: AtomicU64::new(0) }
+    pub fn new(program: PathBuf, support_processes: SupportProcesses, folder: PathBuf) -> Self {
+        Self {
+            program,
+            support_processes,
+            folder,
+            starting: Mutex::default(),
+            world_count: AtomicU64::new(0),
+        }
     }
 
-    fn alone(&self) -> MutexGuard<'_, ()> {
+    fn lock_exclusive(&self) -> MutexGuard<'_, ()> {
         self.starting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -57,7 +63,7 @@ impl Place {
 pub struct Played {
     pub case: Case,
     /// The places of the kills, in order of the killed processes.
-    pub kills: Vec<Where>,
+    pub kills: Vec<KillPlace>,
     pub extent: Extent,
     pub violations: Vec<Violation>,
     pub people: People,
@@ -66,7 +72,7 @@ pub struct Played {
 }
 
 struct World<'a> {
-    place: &'a Place,
+    setup: &'a WorldSetup,
     store: PathBuf,
     traces: Traces,
     chance: Chance,
@@ -74,20 +80,20 @@ struct World<'a> {
 }
 
 /// Plays a world in its own folder. The folder is deleted afterwards unless `keep` is set.
-pub fn play(place: &Place, case: &Case, extent: &Extent, keep: bool) -> io::Result<Played> {
-    let number = place.world_count.fetch_add(1, Ordering::Relaxed) + 1;
-    let folder = place.folder.join(format!("{number}-{}", case.story.name));
+pub fn play(setup: &WorldSetup, case: &Case, extent: &Extent, keep: bool) -> io::Result<Played> {
+    let number = setup.world_count.fetch_add(1, Ordering::Relaxed) + 1;
+    let folder = setup.folder.join(format!("{number}-{}", case.story.name));
     std::fs::create_dir_all(&folder)?;
-    let people = People::of(&case.story).reading(ledger::in_folder(&folder));
+    let people = People::for_story(&case.story).reading(ledger::in_folder(&folder));
     let world = World {
-        place,
+        setup,
         store: folder.join("store.db"),
         traces: Traces::in_folder(&folder),
-        chance: Chance::of(case.seed),
+        chance: Chance::from_seed(case.seed),
         played: Played {
             case: case.clone(),
             kills: Vec::new(),
-            extent: Extent { crossings: Vec::new(), lasts: Duration::ZERO },
+            extent: Extent { boundaries: Vec::new(), lasts: Duration::ZERO },
             violations: Vec::new(),
             people,
             evidence: None,
@@ -104,24 +110,24 @@ pub fn play(place: &Place, case: &Case, extent: &Extent, keep: bool) -> io::Resu
 impl World<'_> {
     fn play(mut self, extent: &Extent) -> io::Result<Played> {
         for process in 1..=PROCESSES_MAX {
-            let fate = plan::fate(&self.played.case, extent, process, &mut self.chance);
-            match self.live(process, fate)? {
-                End::Over => {
-                    self.look(process, Moment::End);
+            let kill_plan = plan::kill_plan(&self.played.case, extent, process, &mut self.chance);
+            match self.drive_process(process, kill_plan)? {
+                ProcessEnd::Over => {
+                    self.judge_stored_data(process, Moment::End);
                     return Ok(self.played);
                 }
-                End::Wrong(violation) => {
+                ProcessEnd::Wrong(violation) => {
                     self.played.violations.push(violation);
-                    self.look(process, Moment::Between);
+                    self.judge_stored_data(process, Moment::Between);
                     return Ok(self.played);
                 }
-                End::Killed(place) => self.played.kills.push(place),
+                ProcessEnd::Killed(place) => self.played.kills.push(place),
             }
             // Opening the file changes it, so only half of the stores are read before the next process starts. A store
             // in whose inbox something waits is always read.
-            let submitted = Where::At(Crossing { side: Side::After, passage: Passage::Submit });
+            let submitted = KillPlace::At(Boundary { side: Side::After, operation: Operation::Submit });
             if self.chance.percent(50) || self.played.kills.last() == Some(&submitted) {
-                self.look(process, Moment::Between);
+                self.judge_stored_data(process, Moment::Between);
             }
             if !self.played.violations.is_empty() {
                 return Ok(self.played);
@@ -132,36 +138,36 @@ impl World<'_> {
         Ok(self.played)
     }
 
-    fn live(&mut self, process: usize, fate: Fate) -> io::Result<End> {
-        let stop = match fate {
-            Fate::AtCrossing(crossing) => Some(Stop::At(crossing)),
-            Fate::AfterTime(_) => None,
-            Fate::Spared if self.played.case.aim == Aim::Instant => None,
-            Fate::Spared => Some(NEVER),
+    fn drive_process(&mut self, process: usize, kill_plan: KillPlan) -> io::Result<ProcessEnd> {
+        let stop = match kill_plan {
+            KillPlan::AtBoundary(boundary) => Some(Stop::At(boundary)),
+            KillPlan::AfterTime(_) => None,
+            KillPlan::Spared if self.played.case.aim == Aim::Instant => None,
+            KillPlan::Spared => Some(NEVER),
         };
         let node = Node {
             process: u32::try_from(process).unwrap_or(u32::MAX),
             store: StoreAt::File(self.store.clone()),
-            socket: self.place.bystanders.ledger.clone(),
+            socket: self.setup.support_processes.ledger.clone(),
             folder: self.traces.folder().to_owned(),
-            till: self.place.bystanders.till,
+            payment_port: self.setup.support_processes.payment_port,
             ahead_ms: Some(self.ahead_ms(process)),
             stop,
         };
         let people = &mut self.played.people;
         people.begin_again();
-        let mut life = {
-            let _alone = self.place.alone();
-            Life::begin(&self.place.program, &node, &self.traces.complaints(node.process))?
+        let mut driven_process = {
+            let _alone = self.setup.lock_exclusive();
+            DrivenProcess::begin(&self.setup.program, &node, &self.traces.complaints(node.process))?
         };
-        let end = life.drive(people, fate);
-        if self.played.case.aim == Aim::Nobody && !matches!(end, Some(End::Wrong(_))) {
-            self.played.extent.crossings.push(life.count_crossings()?);
-            self.played.extent.lasts = self.played.extent.lasts.max(life.age());
+        let end = driven_process.drive(people, kill_plan);
+        if self.played.case.aim == Aim::NoKill && !matches!(end, Some(ProcessEnd::Wrong(_))) {
+            self.played.extent.boundaries.push(driven_process.count_boundaries()?);
+            self.played.extent.lasts = self.played.extent.lasts.max(driven_process.age());
         }
-        let end = end.unwrap_or_else(|| life.kill(people, Where::AtRest));
-        drop(life);
-        ledger::catch_up(&self.place.bystanders.ledger)?;
+        let end = end.unwrap_or_else(|| driven_process.kill(people, KillPlace::AtRest));
+        drop(driven_process);
+        ledger::catch_up(&self.setup.support_processes.ledger)?;
         Ok(end)
     }
 
@@ -173,11 +179,11 @@ impl World<'_> {
     }
 
     /// Reads the stored data and judges it.
-    fn look(&mut self, process: usize, moment: Moment) {
+    fn judge_stored_data(&mut self, process: usize, moment: Moment) {
         let now = Timestamp(SystemClock.now().0 + self.ahead_ms(process));
         let people = &self.played.people;
         let read = {
-            let _alone = self.place.alone();
+            let _alone = self.setup.lock_exclusive();
             evidence::read_file(&self.store, &self.traces, people, now)
         };
         match read {
@@ -190,7 +196,7 @@ impl World<'_> {
             }
             Err(error) => {
                 let what = format!("what is left cannot be read: {error}");
-                self.played.violations.push(Violation { rule: Rule::NobodyComplains, what });
+                self.played.violations.push(Violation { rule: Rule::NoErrorIsReported, what });
             }
         }
     }

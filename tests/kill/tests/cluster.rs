@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
-use kill::cluster::befell::Befell;
-use kill::cluster::{Outcome, report, run};
+use kill::cluster::disturbance::Disturbance;
+use kill::cluster::{ClusterOutcome, report, run};
 use kill::matrix::Order;
 
-fn played(worlds: &[&str]) -> Outcome {
+fn played(worlds: &[&str]) -> ClusterOutcome {
     let order = Order { kills: 0, seed: 5, stories: Vec::new(), only: Some(worlds.join(",")), keep: false };
     let outcome = run(PathBuf::from(env!("CARGO_BIN_EXE_kill")), &order).expect("the matrix can be played");
     let wrong = outcome.wrong.as_ref().map(report::wrong);
@@ -27,15 +27,15 @@ fn every_kind_of_trouble_strikes_and_is_survived() {
         "question:crash",
         "write-retried:promotion",
     ]);
-    assert!(outcome.summary.kills >= 1, "nobody was killed");
-    let befell: Vec<Befell> = outcome.summary.befell.keys().copied().collect();
+    assert!(outcome.summary.kills >= 1, "no process was killed");
+    let disturbances: Vec<Disturbance> = outcome.summary.disturbances.keys().copied().collect();
     for wanted in [
-        Befell::PausedBeforeSending,
-        Befell::OutrunBeforeStoring,
-        Befell::ConnectionCut,
-        Befell::ServerCrashed,
-        Befell::StandbyPromoted,
+        Disturbance::PausedBeforeSending,
+        Disturbance::OvertakenBeforeStoring,
+        Disturbance::ConnectionCut,
+        Disturbance::ServerCrashed,
+        Disturbance::StandbyPromoted,
     ] {
-        assert!(befell.contains(&wanted), "{wanted:?} never happened: {befell:?}");
+        assert!(disturbances.contains(&wanted), "{wanted:?} never happened: {disturbances:?}");
     }
 }

@@ -7,11 +7,11 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use kill::life::Where;
+use kill::driven_process::KillPlace;
 use kill::matrix::{Order, run};
 use kill::scratch::Scratch;
-use kill::tally::Sight;
-use kill::wire::Passage;
+use kill::tally::Observation;
+use kill::wire::Operation;
 
 fn program() -> PathBuf {
     PathBuf::from(env!("CARGO_BIN_EXE_kill"))
@@ -26,20 +26,20 @@ fn every_boundary_of_three_stories_survives_its_kill() {
     let wrong = outcome.wrong.as_ref().map(kill::report::wrong);
     assert!(wrong.is_none(), "{}", wrong.unwrap_or_default());
     let places = outcome.summary.by_place.keys();
-    let passages: BTreeSet<Passage> = places
+    let passages: BTreeSet<Operation> = places
         .filter_map(|place| match place {
-            Where::At(crossing) => Some(crossing.passage),
-            Where::AnyInstant | Where::AtRest => None,
+            KillPlace::At(boundary) => Some(boundary.operation),
+            KillPlace::AnyInstant | KillPlace::AtRest => None,
         })
         .collect();
-    assert_eq!(passages.len(), Passage::ALL.len(), "killed at {passages:?} only");
+    assert_eq!(passages.len(), Operation::ALL.len(), "killed at {passages:?} only");
     assert!(outcome.summary.kills >= 60, "{} kills", outcome.summary.kills);
-    for sight in [Sight::KilledBeforeTheAnswer, Sight::ChargeFound] {
-        assert!(outcome.summary.tally.count(sight) > 0, "never seen: {}", sight.words());
+    for observation in [Observation::KilledBeforeTheAnswer, Observation::ChargeFound] {
+        assert!(outcome.summary.tally.count(observation) > 0, "never seen: {}", observation.description());
     }
 }
 
-/// The end of a process closes what it says; longer than this nobody waits for it. How it ended, if it did.
+/// How the process ended, or `None` if it did not within the time limit. Its exit closes its output.
 fn ends(child: &mut Child) -> Option<ExitStatus> {
     let mut stdout = child.stdout.take().expect("it was asked for");
     let (sender, ended) = mpsc::channel();
@@ -61,7 +61,7 @@ fn all_kinds_of_processes_end_with_whoever_started_them() {
     let path = |name: &str| scratch.path().join(name);
     for arguments in [
         vec!["ledger".into(), path("socket").into_os_string()],
-        vec!["till".into(), path("socket").into_os_string()],
+        vec!["payment-service".into(), path("socket").into_os_string()],
         vec![
             "node".into(),
             "1".into(),
@@ -79,7 +79,7 @@ fn all_kinds_of_processes_end_with_whoever_started_them() {
             .spawn()
             .expect("the program can be started");
         drop(child.stdin.take());
-        let status = ends(&mut child).unwrap_or_else(|| panic!("{arguments:?} goes on alone"));
+        let status = ends(&mut child).unwrap_or_else(|| panic!("{arguments:?} outlives its parent"));
         assert!(status.success(), "{arguments:?} did not even begin: {status}");
     }
 }

@@ -7,13 +7,13 @@ use std::sync::mpsc::Sender;
 
 use crate::chance::Chance;
 use crate::node::Node;
-use crate::process::{Heard, Process};
-use crate::wire::{Command, Wish};
+use crate::process::{Process, ProcessOutput};
+use crate::wire::{Command, Request};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum MemberState {
     Lives,
-    /// Stopped until it is told to continue.
+    /// Stopped by a signal until the matrix lets it continue.
     Paused,
     /// Killed, but what it printed before has not been processed yet.
     Dying,
@@ -22,7 +22,7 @@ pub(super) enum State {
 pub(super) struct Member {
     process: Process,
     pub(super) number: u32,
-    pub(super) state: State,
+    pub(super) state: MemberState,
     /// Whether it has shown its state at least once.
     pub(super) is_up: bool,
     /// How many runs it had in memory when it last showed its state.
@@ -36,13 +36,13 @@ impl Member {
         program: &Path,
         node: &Node,
         complaints: &Path,
-        listener: Sender<Heard>,
+        listener: Sender<ProcessOutput>,
     ) -> io::Result<Self> {
         let process = Process::start(program, node, complaints, listener)?;
         Ok(Self {
             process,
             number: node.process,
-            state: State::Lives,
+            state: MemberState::Lives,
             is_up: false,
             held_count: None,
             told: BTreeSet::new(),
@@ -50,33 +50,33 @@ impl Member {
     }
 
     pub(super) fn kill(&mut self) -> io::Result<()> {
-        self.state = State::Dying;
+        self.state = MemberState::Dying;
         self.process.kill()
     }
 
     pub(super) fn pause(&mut self) -> io::Result<()> {
-        self.state = State::Paused;
+        self.state = MemberState::Paused;
         self.process.pause()
     }
 
-    pub(super) fn go_on(&mut self) -> io::Result<()> {
-        self.state = State::Lives;
+    pub(super) fn resume(&mut self) -> io::Result<()> {
+        self.state = MemberState::Lives;
         // Queued first, so that the process continues at its boundary before it notices how late it is.
-        self.wish(Wish::GoOn);
-        self.process.go_on()
+        self.request(Request::Resume);
+        self.process.resume()
     }
 
     /// Sends a command whose answer does not matter.
-    pub(super) fn wish(&mut self, wish: Wish) {
-        self.process.say(&Command { number: 0, wish });
+    pub(super) fn request(&mut self, request: Request) {
+        self.process.send_command(&Command { number: 0, request });
     }
 
-    pub(super) fn say(&mut self, command: &Command) {
+    pub(super) fn send_command(&mut self, command: &Command) {
         self.told.insert(command.number);
-        self.process.say(command);
+        self.process.send_command(command);
     }
 
-    pub(super) fn how_it_ended(&mut self) -> String {
+    pub(super) fn exit_status(&mut self) -> String {
         self.process.wait()
     }
 }
@@ -91,18 +91,18 @@ impl Members {
     }
 
     pub(super) fn living(&mut self) -> impl Iterator<Item = &mut Member> {
-        self.0.iter_mut().filter(|member| member.state == State::Lives)
+        self.0.iter_mut().filter(|member| member.state == MemberState::Lives)
     }
 
     pub(super) fn all_live(&self) -> bool {
-        self.0.iter().all(|member| member.state == State::Lives)
+        self.0.iter().all(|member| member.state == MemberState::Lives)
     }
 
     pub(super) fn all_are_up_or_paused(&self) -> bool {
         let is_there = |member: &Member| match member.state {
-            State::Lives => member.is_up,
-            State::Paused => true,
-            State::Dying => false,
+            MemberState::Lives => member.is_up,
+            MemberState::Paused => true,
+            MemberState::Dying => false,
         };
         self.0.iter().all(is_there)
     }

@@ -1,14 +1,14 @@
 //! The matrix of three nodes on one PostgreSQL server. Worlds are played in parallel, because each spends most of its
 //! time waiting for a lease to expire.
 
-pub mod befell;
-pub mod crowd;
+pub mod concurrent_runs;
+pub mod disturbance;
 mod members;
 mod pausing;
 pub mod plan;
 mod reader;
 pub mod report;
-mod way;
+mod server_access;
 pub mod world;
 
 use std::io;
@@ -17,26 +17,26 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::bystanders::Bystanders;
 use crate::chance::Chance;
 use crate::matrix::{Order, chosen};
 use crate::node::Failure;
 use crate::scratch::Scratch;
 use crate::server::Server;
 use crate::stories::Story;
+use crate::support_processes::SupportProcesses;
 
-use plan::Case;
-use report::Summary;
-use world::{Played, play};
+use plan::ClusterCase;
+use report::ClusterSummary;
+use world::{PlayedCluster, play};
 
 /// The number of worlds played at once.
-const HANDS: usize = 12;
-const TELL_EVERY: Duration = Duration::from_secs(10);
+const THREADS: usize = 12;
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(10);
 
 /// What all worlds share.
-pub struct Ground {
+pub struct ClusterSetup {
     program: PathBuf,
-    bystanders: Bystanders,
+    support_processes: SupportProcesses,
     folder: PathBuf,
     steady: Arc<Server>,
     /// The server that is crashed on purpose. Started when first needed.
@@ -45,12 +45,12 @@ pub struct Ground {
     world_count: AtomicU64,
 }
 
-impl Ground {
+impl ClusterSetup {
     /// `program` is this very program.
-    pub fn new(program: PathBuf, bystanders: Bystanders, folder: &Path) -> io::Result<Self> {
+    pub fn new(program: PathBuf, support_processes: SupportProcesses, folder: &Path) -> io::Result<Self> {
         Ok(Self {
             program,
-            bystanders,
+            support_processes,
             folder: folder.to_owned(),
             steady: Arc::new(Server::start(&folder.join("steady"))?),
             shaky: Mutex::default(),
@@ -72,120 +72,133 @@ impl Ground {
 
 /// The result of a matrix.
 #[derive(Debug)]
-pub struct Outcome {
-    pub summary: Summary,
-    pub wrong: Option<Played>,
+pub struct ClusterOutcome {
+    pub summary: ClusterSummary,
+    pub wrong: Option<PlayedCluster>,
     /// What a whole matrix must cover and this one did not. Empty for a partial matrix.
     pub missing: Vec<String>,
 }
 
 /// Plays the requested worlds. `program` is this very program.
-pub fn run(program: PathBuf, order: &Order) -> Result<Outcome, Failure> {
+pub fn run(program: PathBuf, order: &Order) -> Result<ClusterOutcome, Failure> {
     let scratch = Scratch::new(order.keep)?;
-    let bystanders = Bystanders::start(&program, scratch.path())?;
-    let ground = Ground::new(program, bystanders, scratch.path())?;
+    let support_processes = SupportProcesses::start(&program, scratch.path())?;
+    let setup = ClusterSetup::new(program, support_processes, scratch.path())?;
     let stories = chosen(order)?;
     let parse = |text: &str| plan::parse(text, &stories, order.seed);
     let only = order.only.as_ref().map(|text| text.split(',').map(parse).collect::<Result<_, _>>());
     let only = only.transpose()?;
-    let game = Game::new(&ground, order, stories, only);
-    game.play_all()?;
+    let matrix_run = ClusterMatrixRun::new(&setup, order, stories, only);
+    matrix_run.play_all()?;
     if order.keep {
         eprintln!("the worlds lie in {}", scratch.path().display());
     }
-    Ok(game.result())
+    Ok(matrix_run.result())
 }
 
-struct Game<'a> {
-    ground: &'a Ground,
+struct ClusterMatrixRun<'a> {
+    setup: &'a ClusterSetup,
     order: &'a Order,
     stories: Vec<Arc<Story>>,
     began: Instant,
-    table: Mutex<Table>,
+    state: Mutex<ClusterMatrixState>,
 }
 
 /// The state that all threads share.
-struct Table {
+struct ClusterMatrixState {
     chance: Chance,
-    ahead: Vec<Case>,
+    remaining: Vec<ClusterCase>,
     /// Whether random worlds follow until there were enough kills.
     more: bool,
-    summary: Summary,
-    wrong: Option<Played>,
+    summary: ClusterSummary,
+    wrong: Option<PlayedCluster>,
     failure: Option<io::Error>,
-    told_at: Instant,
+    reported_at: Instant,
 }
 
-impl<'a> Game<'a> {
-    fn new(ground: &'a Ground, order: &'a Order, stories: Vec<Arc<Story>>, only: Option<Vec<Case>>) -> Self {
+impl<'a> ClusterMatrixRun<'a> {
+    fn new(
+        setup: &'a ClusterSetup,
+        order: &'a Order,
+        stories: Vec<Arc<Story>>,
+        only: Option<Vec<ClusterCase>>,
+    ) -> Self {
         let now = Instant::now();
-        let mut chance = Chance::of(order.seed);
+        let mut chance = Chance::from_seed(order.seed);
         let more = only.is_none();
-        let ahead = only.unwrap_or_else(|| plan::every(&stories, &mut chance));
-        let summary = Summary::default();
-        let table = Table { chance, ahead, more, summary, wrong: None, failure: None, told_at: now };
-        Self { ground, order, stories, began: now, table: Mutex::new(table) }
+        let remaining = only.unwrap_or_else(|| plan::every(&stories, &mut chance));
+        let summary = ClusterSummary::default();
+        let state = ClusterMatrixState {
+            chance,
+            remaining,
+            more,
+            summary,
+            wrong: None,
+            failure: None,
+            reported_at: now,
+        };
+        Self { setup, order, stories, began: now, state: Mutex::new(state) }
     }
 
-    fn table(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, ClusterMatrixState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn play_all(&self) -> io::Result<()> {
         std::thread::scope(|scope| {
-            for hand in 0..HANDS {
+            for thread in 0..THREADS {
                 scope.spawn(move || {
                     while let Some(case) = self.next_case() {
-                        let played = play(self.ground, hand, &case, self.order.keep);
-                        self.put_down(played);
+                        let played = play(self.setup, thread, &case, self.order.keep);
+                        self.record(played);
                     }
                 });
             }
         });
-        self.table().failure.take().map_or(Ok(()), Err)
+        self.state().failure.take().map_or(Ok(()), Err)
     }
 
-    fn next_case(&self) -> Option<Case> {
-        let mut table = self.table();
-        if table.wrong.is_some() || table.failure.is_some() {
+    fn next_case(&self) -> Option<ClusterCase> {
+        let mut state = self.state();
+        if state.wrong.is_some() || state.failure.is_some() {
             return None;
         }
-        if let Some(case) = table.ahead.pop() {
+        if let Some(case) = state.remaining.pop() {
             return Some(case);
         }
-        let more = table.more && self.order.wants_more(table.summary.kills, || table.summary.missing());
-        if more { plan::any(&self.stories, &mut table.chance) } else { None }
+        let more = state.more && self.order.wants_more(state.summary.kills, || state.summary.missing());
+        if more { plan::any(&self.stories, &mut state.chance) } else { None }
     }
 
-    fn put_down(&self, played: io::Result<Played>) {
-        let mut table = self.table();
+    fn record(&self, played: io::Result<PlayedCluster>) {
+        let mut state = self.state();
         match played {
-            Err(error) => table.failure = Some(error),
+            Err(error) => state.failure = Some(error),
             Ok(played) => {
-                table.summary.add(&played);
-                if !played.violations.is_empty() && table.wrong.is_none() {
-                    table.wrong = Some(played);
+                state.summary.add(&played);
+                if !played.violations.is_empty() && state.wrong.is_none() {
+                    state.wrong = Some(played);
                 }
             }
         }
-        if table.told_at.elapsed() >= TELL_EVERY {
-            table.told_at = Instant::now();
-            let (kills, worlds) = (table.summary.kills, table.summary.worlds);
+        if state.reported_at.elapsed() >= PROGRESS_INTERVAL {
+            state.reported_at = Instant::now();
+            let (kills, worlds) = (state.summary.kills, state.summary.worlds);
             let seconds = self.began.elapsed().as_secs();
             eprintln!("{kills} kills in {worlds} worlds of three nodes after {seconds} s");
         }
     }
 
-    fn result(self) -> Outcome {
+    fn result(self) -> ClusterOutcome {
         let whole = self.order.is_whole();
-        let table = self.table.into_inner().unwrap_or_else(PoisonError::into_inner);
-        let missing = if whole { table.summary.missing() } else { Vec::new() };
-        Outcome { summary: table.summary, wrong: table.wrong, missing }
+        let state = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let missing = if whole { state.summary.missing() } else { Vec::new() };
+        ClusterOutcome { summary: state.summary, wrong: state.wrong, missing }
     }
 }
 
 /// Plays the worlds, prints the result and returns whether it passed.
-pub fn tell(program: PathBuf, order: &Order) -> Result<bool, Failure> {
+pub fn run_and_report(program: PathBuf, order: &Order) -> Result<bool, Failure> {
     let began = Instant::now();
     let result = run(program, order)?;
     let (kills, worlds) = (result.summary.kills, result.summary.worlds);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::chance::Chance;
 use crate::stop::Stop;
 use crate::stories::Story;
-use crate::wire::{Crossing, Passage, Side};
+use crate::wire::{Boundary, Operation, Side};
 
 /// The trouble that happens to a world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -43,12 +43,12 @@ impl Trouble {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Instant {
     /// When the first node reaches this boundary for the nth time.
-    At(Crossing, u64),
+    At(Boundary, u64),
     Any,
 }
 
 #[derive(Clone, Debug)]
-pub struct Case {
+pub struct ClusterCase {
     pub story: Arc<Story>,
     pub trouble: Trouble,
     pub seed: u64,
@@ -57,7 +57,7 @@ pub struct Case {
 impl fmt::Display for Instant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            Self::At(crossing, nth) => write!(f, "{}", Stop::Nth { crossing, nth }),
+            Self::At(boundary, nth) => write!(f, "{}", Stop::Nth { boundary, nth }),
             Self::Any => f.write_str("instant"),
         }
     }
@@ -69,7 +69,7 @@ impl Instant {
             return Ok(Self::Any);
         }
         match text.parse()? {
-            Stop::Nth { crossing, nth } => Ok(Self::At(crossing, nth)),
+            Stop::Nth { boundary, nth } => Ok(Self::At(boundary, nth)),
             Stop::At(_) => Err(format!("{text} is no boundary of three nodes")),
         }
     }
@@ -89,14 +89,14 @@ impl fmt::Display for Trouble {
     }
 }
 
-impl fmt::Display for Case {
+impl fmt::Display for ClusterCase {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.story.name, self.trouble)
     }
 }
 
-/// Parses what [`Case`] displays.
-pub fn parse(text: &str, stories: &[Arc<Story>], seed: u64) -> Result<Case, String> {
+/// Parses what [`ClusterCase`] displays.
+pub fn parse(text: &str, stories: &[Arc<Story>], seed: u64) -> Result<ClusterCase, String> {
     let (name, trouble) = text.split_once(':').ok_or_else(|| format!("{text} is not STORY:TROUBLE"))?;
     let story = stories.iter().find(|story| story.name == name);
     let story = story.ok_or_else(|| format!("there is no story {name}"))?.clone();
@@ -108,13 +108,13 @@ pub fn parse(text: &str, stories: &[Arc<Story>], seed: u64) -> Result<Case, Stri
         None if trouble == "crash" => Trouble::Crash,
         None if trouble == "cut" => Trouble::Cut,
         None if trouble == "promotion" => Trouble::Promotion,
-        Some(_) | None => return Err(format!("{trouble} befalls nobody")),
+        Some(_) | None => return Err(format!("unknown trouble {trouble}")),
     };
-    Ok(Case { story, trouble, seed })
+    Ok(ClusterCase { story, trouble, seed })
 }
 
 /// After this boundary the intent to send is stored, but nothing has been sent.
-pub const BEFORE_SENDING: Crossing = Crossing { side: Side::After, passage: Passage::Start };
+pub const BEFORE_SENDING: Boundary = Boundary { side: Side::After, operation: Operation::Start };
 
 /// Every nth story is played with a crash.
 const CRASHES_EVERY: usize = 4;
@@ -124,14 +124,15 @@ const STARTS_EVERY: usize = 4;
 /// Every story undisturbed, at every boundary, paused and cut; some with a stale node, some with a crash and one with
 /// a promoted standby. In random order.
 #[must_use]
-pub fn every(stories: &[Arc<Story>], chance: &mut Chance) -> Vec<Case> {
+pub fn every(stories: &[Arc<Story>], chance: &mut Chance) -> Vec<ClusterCase> {
     let mut cases = Vec::new();
     for story in stories {
-        let mut add = |trouble| cases.push(Case { story: story.clone(), trouble, seed: chance.number() });
+        let mut add =
+            |trouble| cases.push(ClusterCase { story: story.clone(), trouble, seed: chance.number() });
         add(Trouble::Nothing);
-        for passage in Passage::ALL.into_iter().filter(|passage| *passage != Passage::PutRevision) {
+        for operation in Operation::ALL.into_iter().filter(|operation| *operation != Operation::PutRevision) {
             for side in [Side::Before, Side::After] {
-                add(Trouble::Kill(Instant::At(Crossing { side, passage }, 1)));
+                add(Trouble::Kill(Instant::At(Boundary { side, operation }, 1)));
             }
         }
         add(Trouble::Kill(Instant::Any));
@@ -142,22 +143,22 @@ pub fn every(stories: &[Arc<Story>], chance: &mut Chance) -> Vec<Case> {
     }
     for story in stories.iter().step_by(STALE_EVERY) {
         let trouble = any_stale(chance);
-        cases.push(Case { story: story.clone(), trouble, seed: chance.number() });
+        cases.push(ClusterCase { story: story.clone(), trouble, seed: chance.number() });
     }
     // Every start stores the agents, whatever the story, so a few stories are enough.
     for story in stories.iter().step_by(STARTS_EVERY) {
         for side in [Side::Before, Side::After] {
-            let start = Crossing { side, passage: Passage::PutRevision };
+            let start = Boundary { side, operation: Operation::PutRevision };
             let trouble = Trouble::Kill(Instant::At(start, 1));
-            cases.push(Case { story: story.clone(), trouble, seed: chance.number() });
+            cases.push(ClusterCase { story: story.clone(), trouble, seed: chance.number() });
         }
     }
     // Only a few stories crash, because worlds with a crash cannot be played in parallel.
     for story in stories.iter().step_by(CRASHES_EVERY) {
-        cases.push(Case { story: story.clone(), trouble: Trouble::Crash, seed: chance.number() });
+        cases.push(ClusterCase { story: story.clone(), trouble: Trouble::Crash, seed: chance.number() });
     }
     if let Some(story) = stories.first() {
-        cases.push(Case { story: story.clone(), trouble: Trouble::Promotion, seed: chance.number() });
+        cases.push(ClusterCase { story: story.clone(), trouble: Trouble::Promotion, seed: chance.number() });
     }
     chance.shuffle(&mut cases);
     cases
@@ -173,7 +174,7 @@ const PROMOTIONS_PERCENT: u64 = 10;
 const NTH_MAX: u64 = 4;
 
 /// A random story with random trouble.
-pub fn any(stories: &[Arc<Story>], chance: &mut Chance) -> Option<Case> {
+pub fn any(stories: &[Arc<Story>], chance: &mut Chance) -> Option<ClusterCase> {
     let story = stories.get(usize::try_from(chance.below(stories.len() as u64)).ok()?)?;
     let trouble = if chance.percent(KILLS_PERCENT) {
         Trouble::Kill(any_instant(chance))
@@ -188,22 +189,22 @@ pub fn any(stories: &[Arc<Story>], chance: &mut Chance) -> Option<Case> {
     } else {
         Trouble::Cut
     };
-    Some(Case { story: story.clone(), trouble, seed: chance.number() })
+    Some(ClusterCase { story: story.clone(), trouble, seed: chance.number() })
 }
 
 /// Before one of the first commits of a run.
 fn any_stale(chance: &mut Chance) -> Trouble {
-    let passage = if chance.percent(50) { Passage::Append } else { Passage::Start };
-    Trouble::Stale(Instant::At(Crossing { side: Side::Before, passage }, 1 + chance.below(2)))
+    let operation = if chance.percent(50) { Operation::Append } else { Operation::Start };
+    Trouble::Stale(Instant::At(Boundary { side: Side::Before, operation }, 1 + chance.below(2)))
 }
 
 fn any_instant(chance: &mut Chance) -> Instant {
     if chance.percent(50) {
         return Instant::Any;
     }
-    let passage = Passage::ALL[chance.below(Passage::ALL.len() as u64) as usize];
+    let operation = Operation::ALL[chance.below(Operation::ALL.len() as u64) as usize];
     let side = if chance.percent(50) { Side::Before } else { Side::After };
-    Instant::At(Crossing { side, passage }, 1 + chance.below(NTH_MAX))
+    Instant::At(Boundary { side, operation }, 1 + chance.below(NTH_MAX))
 }
 
 /// Roughly how long an undisturbed story lasts.
@@ -228,7 +229,7 @@ pub fn stop_again(kill_count: usize, chance: &mut Chance) -> Option<Stop> {
 #[test]
 fn a_case_that_is_written_is_read_again() {
     let stories: Vec<Arc<Story>> = crate::stories::all().into_iter().map(Arc::new).collect();
-    for case in every(&stories, &mut Chance::of(1)) {
+    for case in every(&stories, &mut Chance::from_seed(1)) {
         let read = parse(&case.to_string(), &stories, 7).map(|case| case.to_string());
         assert_eq!(read, Ok(case.to_string()));
     }

@@ -24,7 +24,7 @@ pub(super) fn lost_attempts(store: &StoreAt) -> io::Result<BTreeSet<Attempt>> {
 
 fn with<T>(store: &StoreAt, work: impl AsyncFnOnce(&PostgresStore) -> Result<T, Failure>) -> io::Result<T> {
     let StoreAt::Schema(schema) = store else {
-        return Err(io::Error::other("nobody shares a file"));
+        return Err(io::Error::other("nodes cannot share a store in a file"));
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {

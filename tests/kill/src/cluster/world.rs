@@ -9,27 +9,27 @@ use std::time::{Duration, Instant as Moment};
 
 use machine::id::RunId;
 
-use super::Ground;
-use super::befell::Befell;
-use super::members::{Member, Members, State};
-use super::pausing::{Outrun, Standing, Until};
-use super::plan::{self, BEFORE_SENDING, Case, Instant, Trouble};
+use super::ClusterSetup;
+use super::disturbance::Disturbance;
+use super::members::{Member, MemberState, Members};
+use super::pausing::{OvertakenNode, PausedNode, Until};
+use super::plan::{self, BEFORE_SENDING, ClusterCase, Instant, Trouble};
 use super::reader;
-use super::way::Way;
+use super::server_access::ServerAccess;
 use crate::chance::Chance;
-use crate::evidence::{Company, Evidence, Holding, Stored, Traces};
+use crate::driven_process::KillPlace;
+use crate::evidence::{Evidence, Holding, SharedStoreEvidence, Stored, Traces};
 use crate::judge::{self, Rule, Violation, judge};
 use crate::ledger;
-use crate::life::Where;
 use crate::node::Node;
 use crate::people::People;
-use crate::process::{Heard, Said};
+use crate::process::{Output, ProcessOutput};
 use crate::proxy::Proxy;
 use crate::server::Server;
 use crate::stop::Stop;
 use crate::store_at::{LEASE, LONG_LEASE, Schema, StoreAt};
 use crate::tally::Tally;
-use crate::wire::{Crossing, Line, Wish};
+use crate::wire::{Boundary, Line, Request};
 
 const NODES: usize = 3;
 /// No world needs this long; one that does is stuck.
@@ -40,28 +40,28 @@ const ASK_EVERY: Duration = Duration::from_millis(100);
 const OUTAGE_EVERY: Duration = Duration::from_secs(3);
 /// The result of one world.
 #[derive(Debug)]
-pub struct Played {
-    pub case: Case,
-    pub kills: Vec<Where>,
+pub struct PlayedCluster {
+    pub case: ClusterCase,
+    pub kills: Vec<KillPlace>,
     /// What happened to it besides kills.
-    pub befell: Vec<Befell>,
+    pub disturbances: Vec<Disturbance>,
     pub violations: Vec<Violation>,
     pub people: People,
     pub evidence: Option<Evidence>,
     pub tally: Tally,
 }
 
-pub(super) struct World<'a> {
-    pub(super) ground: &'a Ground,
+pub(super) struct ClusterWorld<'a> {
+    pub(super) setup: &'a ClusterSetup,
     /// The store as the nodes reach it.
     store: StoreAt,
     /// The store as the test reads it: directly, without a proxy.
-    pub(super) near: StoreAt,
+    pub(super) direct_store: StoreAt,
     pub(super) traces: Traces,
     pub(super) chance: Chance,
     pub(super) members: Members,
-    lines: Receiver<Heard>,
-    listener: Sender<Heard>,
+    lines: Receiver<ProcessOutput>,
+    listener: Sender<ProcessOutput>,
     process_count: u32,
     /// How often time has passed while no process was running.
     outage_count: u32,
@@ -73,40 +73,45 @@ pub(super) struct World<'a> {
     passed_at: Option<Moment>,
     /// When the next trouble comes that does not wait for a boundary.
     due_at: Option<Moment>,
-    pub(super) standing: Option<Standing>,
-    pub(super) outrun: Option<Outrun>,
+    pub(super) paused: Option<PausedNode>,
+    pub(super) overtaken: Option<OvertakenNode>,
     /// The last known epoch of each run.
     pub(super) epochs: BTreeMap<RunId, u64>,
-    way: Way,
-    pub(super) company: Company,
-    pub(super) played: Played,
+    server_access: ServerAccess,
+    pub(super) shared_store: SharedStoreEvidence,
+    pub(super) played: PlayedCluster,
 }
 
-/// Plays a world in its own folder, with the tables of this thread (`hand`). The folder is deleted afterwards unless
+/// Plays a world in its own folder, with the tables of this thread (`thread`). The folder is deleted afterwards unless
 /// `keep` is set.
-pub fn play(ground: &Ground, hand: usize, case: &Case, keep: bool) -> io::Result<Played> {
-    let number = ground.world_count.fetch_add(1, Ordering::Relaxed) + 1;
-    let folder = ground.folder.join(format!("{number}-{}", case.story.name));
+pub fn play(
+    setup: &ClusterSetup,
+    thread: usize,
+    case: &ClusterCase,
+    keep: bool,
+) -> io::Result<PlayedCluster> {
+    let number = setup.world_count.fetch_add(1, Ordering::Relaxed) + 1;
+    let folder = setup.folder.join(format!("{number}-{}", case.story.name));
     std::fs::create_dir_all(&folder)?;
-    let mut chance = Chance::of(case.seed);
+    let mut chance = Chance::from_seed(case.seed);
     // A crash affects every world on the server.
-    let _alone = (case.trouble == Trouble::Crash).then(|| ground.crashing.lock());
-    let way = Way::to_a_server(ground, case.trouble, &folder, &mut chance)?;
+    let _alone = (case.trouble == Trouble::Crash).then(|| setup.crashing.lock());
+    let server_access = ServerAccess::for_trouble(setup, case.trouble, &folder, &mut chance)?;
     let is_undisturbed = case.trouble == Trouble::Nothing && case.story.outage.is_zero();
     let lease = if is_undisturbed { LONG_LEASE } else { LEASE };
-    let name = format!("hand_{hand}");
-    way.server.clear(&name)?;
+    let name = format!("thread_{thread}");
+    server_access.server.clear(&name)?;
     let schema = |address: &str| {
         let address = format!("{address} application_name={name}");
         StoreAt::Schema(Schema { name: name.clone(), lease, address })
     };
     let (listener, lines) = mpsc::channel();
     let now = Moment::now();
-    let people = People::of(&case.story).reading(ledger::in_folder(&folder));
-    let mut world = World {
-        ground,
-        store: schema(&way.address),
-        near: schema(&way.near),
+    let people = People::for_story(&case.story).reading(ledger::in_folder(&folder));
+    let mut world = ClusterWorld {
+        setup,
+        store: schema(&server_access.address),
+        direct_store: schema(&server_access.direct_address),
         traces: Traces::in_folder(&folder),
         chance,
         members: Members::default(),
@@ -119,15 +124,19 @@ pub fn play(ground: &Ground, hand: usize, case: &Case, keep: bool) -> io::Result
         asked_at: now,
         passed_at: None,
         due_at: None,
-        standing: None,
-        outrun: None,
+        paused: None,
+        overtaken: None,
         epochs: BTreeMap::new(),
-        way,
-        company: Company { was_cut_off: case.trouble.cuts_off(), is_undisturbed, ..Company::default() },
-        played: Played {
+        server_access,
+        shared_store: SharedStoreEvidence {
+            was_cut_off: case.trouble.cuts_off(),
+            is_undisturbed,
+            ..SharedStoreEvidence::default()
+        },
+        played: PlayedCluster {
             case: case.clone(),
             kills: Vec::new(),
-            befell: Vec::new(),
+            disturbances: Vec::new(),
             violations: Vec::new(),
             people,
             evidence: None,
@@ -135,16 +144,16 @@ pub fn play(ground: &Ground, hand: usize, case: &Case, keep: bool) -> io::Result
         },
     };
     world.play()?;
-    let World { played, way, .. } = world;
-    // Servers in the folder stop with `way`, and write nothing afterwards.
-    drop(way);
+    let ClusterWorld { played, server_access, .. } = world;
+    // Servers in the folder stop with `server_access`, and write nothing afterwards.
+    drop(server_access);
     if !keep {
         std::fs::remove_dir_all(&folder)?;
     }
     Ok(played)
 }
 
-impl World<'_> {
+impl ClusterWorld<'_> {
     fn play(&mut self) -> io::Result<()> {
         self.begin()?;
         let end = self.until_it_is_over()?;
@@ -153,8 +162,8 @@ impl World<'_> {
         for member in &mut self.members.0 {
             member.kill()?;
         }
-        ledger::catch_up(&self.ground.bystanders.ledger)?;
-        self.look(whole)
+        ledger::catch_up(&self.setup.support_processes.ledger)?;
+        self.judge_stored_data(whole)
     }
 
     /// Starts three processes. All of them get the stop of the first strike, because any of them may reach it first.
@@ -164,7 +173,7 @@ impl World<'_> {
             Trouble::Nothing | Trouble::Crash | Trouble::Cut | Trouble::Promotion => None,
         };
         let stop = match when {
-            Some(Instant::At(crossing, nth)) => Some(Stop::Nth { crossing, nth }),
+            Some(Instant::At(boundary, nth)) => Some(Stop::Nth { boundary, nth }),
             Some(Instant::Any) | None => None,
         };
         for _ in 0..NODES {
@@ -182,37 +191,37 @@ impl World<'_> {
         let node = Node {
             process: self.process_count,
             store: self.store.clone(),
-            socket: self.ground.bystanders.ledger.clone(),
+            socket: self.setup.support_processes.ledger.clone(),
             folder: self.traces.folder().to_owned(),
-            till: self.ground.bystanders.till,
+            payment_port: self.setup.support_processes.payment_port,
             ahead_ms: (!outage.is_zero()).then_some(ahead_ms),
             stop,
         };
         let complaints = self.traces.complaints(self.process_count);
-        Member::start(&self.ground.program, &node, &complaints, self.listener.clone())
+        Member::start(&self.setup.program, &node, &complaints, self.listener.clone())
     }
 
     /// Returns `None` if everything ended as it should.
     fn until_it_is_over(&mut self) -> io::Result<Option<Violation>> {
         loop {
             match self.lines.recv_timeout(ASK_EVERY) {
-                Ok(heard) => {
-                    if let Some(wrong) = self.hear(heard)? {
+                Ok(output) => {
+                    if let Some(wrong) = self.process_output(output)? {
                         return Ok(Some(wrong));
                     }
                 }
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
             }
-            self.ask_around();
+            self.request_snapshots();
             self.open_when_all_are_up();
-            self.strike_when_due()?;
+            self.disturb_when_due()?;
             let over = self.played.people.is_over();
-            self.go_on_when_due(over)?;
-            self.let_followers_go_when_due();
+            self.resume_when_due(over)?;
+            self.resume_followers_when_due();
             if over && self.due_at.is_none() && self.is_calm() {
                 return Ok(None);
             }
-            self.speak();
+            self.send_commands();
             let may_pass = self.passed_at.is_none_or(|at| at.elapsed() > OUTAGE_EVERY);
             if may_pass && self.members.all_are_up() && self.played.people.waits_for_an_expiry() {
                 self.let_time_pass()?;
@@ -223,47 +232,53 @@ impl World<'_> {
         }
     }
 
-    fn hear(&mut self, Heard { process, said }: Heard) -> io::Result<Option<Violation>> {
-        let wrong = |what: String| Ok(Some(Violation { rule: Rule::NobodyComplains, what }));
+    fn process_output(
+        &mut self,
+        ProcessOutput { process, output }: ProcessOutput,
+    ) -> io::Result<Option<Violation>> {
+        let wrong = |what: String| Ok(Some(Violation { rule: Rule::NoErrorIsReported, what }));
         let Some((seat, member)) = self.members.by_number(process) else { return Ok(None) };
         let (state, is_up) = (member.state, member.is_up);
-        match said {
-            Said::Line(line) => self.hear_line(seat, process, line)?,
-            Said::Nonsense(_) if state == State::Dying => {}
-            Said::Nonsense(error) => return wrong(format!("process {process} says: {error}")),
-            Said::Nothing if state == State::Dying => self.replace(seat)?,
+        match output {
+            Output::Line(line) => self.process_line(seat, process, line)?,
+            Output::Malformed(_) if state == MemberState::Dying => {}
+            Output::Malformed(error) => return wrong(format!("process {process} says: {error}")),
+            Output::Closed if state == MemberState::Dying => self.replace(seat)?,
             // The supervisor restarts it.
-            Said::Nothing if !is_up && self.found_no_server(process)? => {
-                self.played.befell.push(Befell::StartedInVain);
+            Output::Closed if !is_up && self.found_no_server(process)? => {
+                self.played.disturbances.push(Disturbance::StartedWithoutServer);
                 self.replace(seat)?;
             }
-            Said::Nothing => {
-                let how = self.members.0[seat].how_it_ended();
+            Output::Closed => {
+                let how = self.members.0[seat].exit_status();
                 return wrong(format!("process {process} ended by itself: {how}"));
             }
         }
         Ok(None)
     }
 
-    fn hear_line(&mut self, seat: usize, process: u32, line: Line) -> io::Result<()> {
+    fn process_line(&mut self, seat: usize, process: u32, line: Line) -> io::Result<()> {
         match line {
-            Line::Shown(shown) => {
+            Line::RunsSnapshot(snapshot) => {
                 let member = &mut self.members.0[seat];
-                (member.held_count, member.is_up) = (Some(shown.held_count), true);
-                self.played.people.see_newer(shown);
+                (member.held_count, member.is_up) = (Some(snapshot.held_count), true);
+                self.played.people.observe_newer(snapshot);
             }
-            Line::Told { number, word } => self.played.people.hear(number, word),
+            Line::Responded { number, response } => self.played.people.process_response(number, response),
             Line::Answered { .. } => {}
-            Line::Stopped(crossing) => self.strike_at(seat, crossing)?,
+            Line::Stopped(boundary) => self.disturb_at(seat, boundary)?,
             Line::Claimed { run, epoch } => {
                 let latest = self.epochs.entry(run).or_default();
                 *latest = (*latest).max(epoch);
             }
             Line::Stored { run, epoch, seq } => {
                 self.note_an_answer(process, &run, epoch);
-                let outrun_by = self.outrun.as_ref().and_then(|outrun| outrun.outran(process, &run, epoch));
+                let overtaken_by = self
+                    .overtaken
+                    .as_ref()
+                    .and_then(|overtaken| overtaken.overtaken_by(process, &run, epoch));
                 let holding = Holding { run, epoch };
-                self.company.stored.push(Stored { process, holding, seq, outrun_by });
+                self.shared_store.stored.push(Stored { process, holding, seq, overtaken_by });
             }
             Line::NotStored { run, epoch } => self.note_an_answer(process, &run, epoch),
         }
@@ -275,8 +290,8 @@ impl World<'_> {
     fn found_no_server(&self, process: u32) -> io::Result<bool> {
         let said = std::fs::read_to_string(self.traces.complaints(process))?;
         let last = said.lines().next_back().unwrap_or_default();
-        let was_away = self.company.pauses.iter().any(|pause| pause.process == process);
-        let has_cause = self.company.was_cut_off || was_away;
+        let was_away = self.shared_store.pauses.iter().any(|pause| pause.process == process);
+        let has_cause = self.shared_store.was_cut_off || was_away;
         Ok(has_cause && last.starts_with("ERROR: the store cannot be reached: "))
     }
 
@@ -294,7 +309,7 @@ impl World<'_> {
         let member = self.start(stop)?;
         let gone = std::mem::replace(&mut self.members.0[seat], member);
         self.played.people.lose(gone.told.iter().copied());
-        self.played.people.look_again();
+        self.played.people.forget_snapshot();
         Ok(())
     }
 
@@ -318,7 +333,7 @@ impl World<'_> {
         };
     }
 
-    fn strike_when_due(&mut self) -> io::Result<()> {
+    fn disturb_when_due(&mut self) -> io::Result<()> {
         if self.due_at.is_none_or(|at| Moment::now() < at) {
             return Ok(());
         }
@@ -328,7 +343,7 @@ impl World<'_> {
                 self.note_a_loss();
                 if let Some(member) = self.members.any(&mut self.chance) {
                     member.kill()?;
-                    self.played.kills.push(Where::AnyInstant);
+                    self.played.kills.push(KillPlace::AnyInstant);
                 }
             }
             Trouble::Pause(_) => {
@@ -338,14 +353,14 @@ impl World<'_> {
                 }
             }
             Trouble::Crash => {
-                self.way.server.crash()?;
-                self.played.befell.push(Befell::ServerCrashed);
+                self.server_access.server.crash()?;
+                self.played.disturbances.push(Disturbance::ServerCrashed);
             }
-            Trouble::Cut => self.way.proxy.iter().for_each(Proxy::begin_to_cut),
+            Trouble::Cut => self.server_access.proxy.iter().for_each(Proxy::begin_to_cut),
             Trouble::Promotion => {
-                self.way.server.die()?;
-                self.way.standby.iter().try_for_each(Server::promote)?;
-                self.played.befell.push(Befell::StandbyPromoted);
+                self.server_access.server.die()?;
+                self.server_access.standby.iter().try_for_each(Server::promote)?;
+                self.played.disturbances.push(Disturbance::StandbyPromoted);
             }
             Trouble::Nothing | Trouble::Stale(_) => {}
         }
@@ -353,74 +368,76 @@ impl World<'_> {
     }
 
     /// A process has halted at a boundary. The first one is struck, and so is one that was to be killed again.
-    fn strike_at(&mut self, seat: usize, crossing: Crossing) -> io::Result<()> {
+    fn disturb_at(&mut self, seat: usize, boundary: Boundary) -> io::Result<()> {
         let struck = self.members.0[seat].number;
-        let is_first = self.standing.is_none() && self.company.pauses.is_empty();
+        let is_first = self.paused.is_none() && self.shared_store.pauses.is_empty();
         match self.played.case.trouble {
             Trouble::Stale(_) if is_first => {
-                self.pause(struck, false, Until::Outrun)?;
+                self.pause(struck, false, Until::Overtaken)?;
                 for member in self.members.living() {
-                    member.wish(Wish::GoOn);
-                    member.wish(Wish::StandBeforeStoring);
+                    member.request(Request::Resume);
+                    member.request(Request::HaltBeforeStoring);
                 }
             }
-            // The node that takes the run over has halted before its commit, as it was told to.
-            Trouble::Stale(_) => self.standing.iter_mut().for_each(|standing| standing.is_followed = true),
+            // The node that takes the run over has halted before its commit, as the request above asks.
+            Trouble::Stale(_) => self.paused.iter_mut().for_each(|paused| paused.is_followed = true),
             Trouble::Pause(_) if is_first => {
-                self.let_others_go_on(struck);
+                self.resume_others(struck);
                 let until = self.any_until();
-                self.pause(struck, crossing == BEFORE_SENDING, until)?;
+                self.pause(struck, boundary == BEFORE_SENDING, until)?;
             }
-            Trouble::Pause(_) => self.members.0[seat].wish(Wish::GoOn),
+            Trouble::Pause(_) => self.members.0[seat].request(Request::Resume),
             Trouble::Kill(_) | Trouble::Nothing | Trouble::Crash | Trouble::Cut | Trouble::Promotion => {
-                self.let_others_go_on(struck);
+                self.resume_others(struck);
                 self.members.0[seat].kill()?;
-                self.played.kills.push(Where::At(crossing));
+                self.played.kills.push(KillPlace::At(boundary));
                 self.note_a_loss();
             }
         }
         Ok(())
     }
 
-    fn let_others_go_on(&mut self, struck: u32) {
+    fn resume_others(&mut self, struck: u32) {
         self.members.living().filter(|member| member.number != struck).for_each(|member| {
-            member.wish(Wish::GoOn);
+            member.request(Request::Resume);
         });
     }
 
     /// Asks again, because the node that knew of a change may be gone and a failing store may work again.
-    fn ask_around(&mut self) {
+    fn request_snapshots(&mut self) {
         if self.asked_at.elapsed() < ASK_EVERY {
             return;
         }
         self.asked_at = Moment::now();
-        self.played.people.take_heart();
+        self.played.people.resend_after_store_failure();
         if self.played.people.is_over() {
-            self.members.living().for_each(|member| member.wish(Wish::Show));
+            self.members.living().for_each(|member| member.request(Request::Show));
         } else if let Some(member) = self.members.any(&mut self.chance) {
-            member.wish(Wish::Show);
+            member.request(Request::Show);
         }
     }
 
-    fn speak(&mut self) {
+    fn send_commands(&mut self) {
         if !self.is_open {
             return;
         }
-        for command in self.played.people.speak() {
-            match command.wish {
+        for command in self.played.people.next_commands() {
+            match command.request {
                 // Goes to every node, because only one of them runs the tool.
-                Wish::Tell { .. } => self.members.living().for_each(|member| member.say(&command)),
-                Wish::Post(_)
-                | Wish::Decide(_)
-                | Wish::ApproveUnnamed { .. }
-                | Wish::Interrupt { .. }
-                | Wish::LateAnswer { .. }
-                | Wish::CountCrossings
-                | Wish::GoOn
-                | Wish::StandBeforeStoring
-                | Wish::Show => {
+                Request::ReleaseTool { .. } => {
+                    self.members.living().for_each(|member| member.send_command(&command))
+                }
+                Request::Post(_)
+                | Request::Decide(_)
+                | Request::ApproveUnnamed { .. }
+                | Request::Interrupt { .. }
+                | Request::LateAnswer { .. }
+                | Request::CountBoundaries
+                | Request::Resume
+                | Request::HaltBeforeStoring
+                | Request::Show => {
                     if let Some(member) = self.members.any(&mut self.chance) {
-                        member.say(&command);
+                        member.send_command(&command);
                     }
                 }
             }
@@ -446,21 +463,22 @@ impl World<'_> {
         let people = &self.played.people;
         let held: Vec<_> =
             self.members.0.iter().map(|member| (member.number, member.state, member.held_count)).collect();
-        let what = format!("{:?}, people wait for {}, nodes {held:?}", people.shown, people.open_wishes());
+        let what =
+            format!("{:?}, people wait for {}, nodes {held:?}", people.snapshot, people.open_requests());
         Violation { rule: Rule::NothingIsStuck, what }
     }
 
     /// Reads the stored data and judges it.
-    fn look(&mut self, whole: bool) -> io::Result<()> {
-        let cut_count = self.way.proxy.as_ref().map_or(0, Proxy::cut_count);
-        self.played.befell.extend((0..cut_count).map(|_| Befell::ConnectionCut));
-        let read = reader::evidence(&self.near, &self.traces, &self.played.people);
+    fn judge_stored_data(&mut self, whole: bool) -> io::Result<()> {
+        let cut_count = self.server_access.proxy.as_ref().map_or(0, Proxy::cut_count);
+        self.played.disturbances.extend((0..cut_count).map(|_| Disturbance::ConnectionCut));
+        let read = reader::evidence(&self.direct_store, &self.traces, &self.played.people);
         match read {
             Ok(mut evidence) => {
-                evidence.company = Some(self.company.clone());
+                evidence.shared_store = Some(self.shared_store.clone());
                 let moment = if whole { judge::Moment::End } else { judge::Moment::Between };
                 self.played.violations.extend(judge(&evidence, &self.played.people, moment));
-                if whole && (!self.played.kills.is_empty() || !self.played.befell.is_empty()) {
+                if whole && (!self.played.kills.is_empty() || !self.played.disturbances.is_empty()) {
                     let kills = self.played.kills.len();
                     self.played.tally.note(&evidence, &self.played.people, moment, kills);
                 }
@@ -468,7 +486,7 @@ impl World<'_> {
             }
             Err(error) => {
                 let what = format!("what is left cannot be read: {error}");
-                self.played.violations.push(Violation { rule: Rule::NobodyComplains, what });
+                self.played.violations.push(Violation { rule: Rule::NoErrorIsReported, what });
             }
         }
         Ok(())

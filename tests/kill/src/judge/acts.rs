@@ -11,12 +11,12 @@ use machine::tool::{Arguments, EffectClass};
 use super::{Moment, Objections, Rule};
 use crate::evidence::{Evidence, RunEvidence};
 use crate::ledger::Act;
+use crate::payment_server::Manner;
 use crate::stories::{Story, tools};
-use crate::till::Manner;
 
 /// What one log says about one call.
 #[derive(Debug, Default)]
-struct Account {
+struct CallRecord {
     tool: Option<ToolName>,
     /// As requested, or as the approver changed them.
     arguments: Option<Arguments>,
@@ -26,7 +26,7 @@ struct Account {
     /// Approvals that have not started an attempt yet.
     unused_leave: u32,
     /// How often a person wanted the act: an approval, or a retry of a call in doubt.
-    wished: u32,
+    requested: u32,
     doubts: BTreeSet<SuspensionId>,
     /// Attempts that were followed by another although they were not lost with a process.
     followed: BTreeSet<u32>,
@@ -36,8 +36,8 @@ struct Account {
     end: Option<CallEnd>,
 }
 
-impl Account {
-    /// Whether the outcome of each attempt is compared with the till's ledger.
+impl CallRecord {
+    /// Whether the outcome of each attempt is compared with the payment service's ledger.
     fn charges(&self) -> bool {
         self.tool.as_ref().is_some_and(|tool| tool.as_str() == tools::CHARGE)
     }
@@ -65,8 +65,8 @@ pub(super) fn judge(
     moment: Moment,
     objections: &mut Objections,
 ) {
-    let in_company = evidence.company.is_some();
-    let mut accounts: BTreeMap<CallId, Account> = BTreeMap::new();
+    let in_cluster = evidence.shared_store.is_some();
+    let mut accounts: BTreeMap<CallId, CallRecord> = BTreeMap::new();
     for event in &run.log {
         if let Fact::RunRecovered { lost, .. } = &event.fact {
             for lost in lost {
@@ -79,12 +79,12 @@ pub(super) fn judge(
         let acts: Vec<&Act> =
             evidence.acts.iter().filter(|act| act.run == run.view.id && act.call == *call).collect();
         match_attempts(call, account, &acts, objections);
-        match_repeats(call, account, &acts, in_company, objections);
+        match_repeats(call, account, &acts, in_cluster, objections);
         if moment == Moment::End {
-            match_end(call, account, &acts, in_company, objections);
+            match_end(call, account, &acts, in_cluster, objections);
         }
         if moment == Moment::End && run.control.ended() == Some(&Termination::NaturalEnd) {
-            match_wish(call, account, &acts, story, objections);
+            match_request(call, account, &acts, story, objections);
         }
     }
 }
@@ -106,48 +106,48 @@ pub(super) fn judge_strangers(evidence: &Evidence, objections: &mut Objections) 
     }
 }
 
-fn of<'a>(accounts: &'a mut BTreeMap<CallId, Account>, call: &CallId) -> &'a mut Account {
+fn record_for<'a>(accounts: &'a mut BTreeMap<CallId, CallRecord>, call: &CallId) -> &'a mut CallRecord {
     accounts.entry(call.clone()).or_default()
 }
 
-fn enter(accounts: &mut BTreeMap<CallId, Account>, event: &Event, objections: &mut Objections) {
+fn enter(accounts: &mut BTreeMap<CallId, CallRecord>, event: &Event, objections: &mut Objections) {
     if let Fact::ToolRequested { call_id, tool, arguments, .. } = &event.fact {
-        let account = of(accounts, call_id);
+        let account = record_for(accounts, call_id);
         (account.tool, account.arguments) = (Some(tool.clone()), Some(arguments.clone()));
     }
     if let Fact::ToolCancelled { call_id, reason: CancelReason::GivenUp, decision_id: Some(_), .. } =
         &event.fact
     {
-        of(accounts, call_id).given_up = true;
+        record_for(accounts, call_id).given_up = true;
     }
     if let Fact::ToolApproved { call_id, arguments, .. } = &event.fact {
-        let account = of(accounts, call_id);
+        let account = record_for(accounts, call_id);
         account.arguments = arguments.clone().or_else(|| account.arguments.take());
         account.unused_leave += 1;
-        account.wished += 1;
+        account.requested += 1;
     }
     if let Fact::ToolSuspended(opened) = &event.fact
         && matches!(opened.held, Held::InDoubt { .. })
     {
-        of(accounts, &opened.call_id).doubts.insert(opened.suspension_id.clone());
+        record_for(accounts, &opened.call_id).doubts.insert(opened.suspension_id.clone());
     }
     if let Fact::ToolResumed { call_id, suspension_id, mode, by, late_attempt: None, .. } = &event.fact
         && *mode == ResumeMode::ReplayToolCall
         && *by != Principal::system()
     {
-        let account = of(accounts, call_id);
+        let account = record_for(accounts, call_id);
         account.unused_leave += 1;
-        account.wished += u32::from(account.doubts.contains(suspension_id));
+        account.requested += u32::from(account.doubts.contains(suspension_id));
     }
     if let Fact::ToolResumed { call_id, late_attempt: Some(_), .. } = &event.fact {
-        of(accounts, call_id).settled_late = true;
+        record_for(accounts, call_id).settled_late = true;
     }
     if let Fact::ExecutionStarted { call_id, tool, attempt, class, .. } = &event.fact {
-        let account = of(accounts, call_id);
+        let account = record_for(accounts, call_id);
         account.attempts.insert(*attempt, *class);
         if tools::HELD.contains(&tool.as_str()) {
             objections.ensure(account.unused_leave > 0, Rule::WriteHasItsApproval, || {
-                format!("attempt {attempt} of {call_id} starts by nobody's leave (event {})", event.seq)
+                format!("attempt {attempt} of {call_id} starts without an approval (event {})", event.seq)
             });
             account.unused_leave = 0;
         } else {
@@ -156,7 +156,7 @@ fn enter(accounts: &mut BTreeMap<CallId, Account>, event: &Event, objections: &m
         }
     }
     if let Some((call, end)) = end_of(event) {
-        of(accounts, call).end = Some(end);
+        record_for(accounts, call).end = Some(end);
     }
 }
 
@@ -177,7 +177,7 @@ fn end_of(event: &Event) -> Option<(&CallId, CallEnd)> {
     None
 }
 
-fn match_attempts(call: &CallId, account: &Account, acts: &[&Act], objections: &mut Objections) {
+fn match_attempts(call: &CallId, account: &CallRecord, acts: &[&Act], objections: &mut Objections) {
     let mut seen = BTreeSet::new();
     for act in acts {
         objections.ensure(seen.insert(act.attempt), Rule::ActsOnlyAsStored, || {
@@ -189,22 +189,22 @@ fn match_attempts(call: &CallId, account: &Account, acts: &[&Act], objections: &
         });
     }
     let writes = acts.iter().filter(|act| act.effect == EffectClass::Write).count();
-    objections.ensure(writes <= account.wished as usize, Rule::WriteHasItsApproval, || {
-        format!("{call} wrote {writes} times, and somebody wished for {}", account.wished)
+    objections.ensure(writes <= account.requested as usize, Rule::WriteHasItsApproval, || {
+        format!("{call} wrote {writes} times, and people requested {}", account.requested)
     });
 }
 
 fn match_repeats(
     call: &CallId,
-    account: &Account,
+    account: &CallRecord,
     acts: &[&Act],
-    in_company: bool,
+    in_cluster: bool,
     objections: &mut Objections,
 ) {
     for attempt in &account.followed {
         // A node whose lease is too old sends nothing, and retries after it has renewed the lease.
         let sent = acts.iter().any(|act| act.attempt == *attempt);
-        objections.ensure(in_company && !sent, Rule::RepeatsOnlyWhatWasLost, || {
+        objections.ensure(in_cluster && !sent, Rule::RepeatsOnlyWhatWasLost, || {
             format!("{call} is repeated after attempt {attempt}, and nothing was lost")
         });
     }
@@ -222,7 +222,13 @@ fn match_repeats(
     }
 }
 
-fn match_end(call: &CallId, account: &Account, acts: &[&Act], in_company: bool, objections: &mut Objections) {
+fn match_end(
+    call: &CallId,
+    account: &CallRecord,
+    acts: &[&Act],
+    in_cluster: bool,
+    objections: &mut Objections,
+) {
     let Some(end) = account.end else {
         objections.ensure(false, Rule::NothingIsStuck, || format!("{call} never ended"));
         return;
@@ -231,13 +237,13 @@ fn match_end(call: &CallId, account: &Account, acts: &[&Act], in_company: bool, 
     let agrees = match end {
         CallEnd::SucceededBy(ResultFrom::Tool) => account.settled_late || !acts.is_empty(),
         CallEnd::SucceededBy(ResultFrom::Decision | ResultFrom::Child) => true,
-        // There are no hooks here, and only the charging tool fails; the till's ledger explains its failures.
+        // There are no hooks here, and only the charging tool fails; the payment service's ledger explains its failures.
         CallEnd::Failed => account.charges(),
         CallEnd::SucceededBy(ResultFrom::Hook) => false,
         // In a store with one process no other worker can take over a run.
         CallEnd::NotSent => {
             let last = account.attempts.keys().next_back();
-            in_company && !acts.iter().any(|act| Some(&act.attempt) == last)
+            in_cluster && !acts.iter().any(|act| Some(&act.attempt) == last)
         }
         CallEnd::Denied => acts.is_empty(),
         CallEnd::Cancelled { outcome_unknown } => outcome_unknown || !wrote,
@@ -248,10 +254,18 @@ fn match_end(call: &CallId, account: &Account, acts: &[&Act], in_company: bool, 
 }
 
 /// Unless something outside ended it, a call did what people wanted: what was approved or retried was done.
-fn match_wish(call: &CallId, account: &Account, acts: &[&Act], story: &Story, objections: &mut Objections) {
+fn match_request(
+    call: &CallId,
+    account: &CallRecord,
+    acts: &[&Act],
+    story: &Story,
+    objections: &mut Objections,
+) {
     let Some(end) = account.end else { return };
     let elsewhere = account.tool.as_ref().is_some_and(|tool| tools::ELSEWHERE.contains(&tool.as_str()))
-        || acts.iter().any(|act| act.visit.is_some_and(|visit| visit.manner == Manner::Accepts));
+        || acts.iter().any(|act| {
+            act.charge_record.is_some_and(|charge_record| charge_record.manner == Manner::Accepts)
+        });
     let agrees = match end {
         CallEnd::SucceededBy(ResultFrom::Decision) => elsewhere || !account.doubts.is_empty(),
         CallEnd::Denied => story.may_deny(),
@@ -262,6 +276,6 @@ fn match_wish(call: &CallId, account: &Account, acts: &[&Act], story: &Story, ob
         CallEnd::SucceededBy(ResultFrom::Hook) => false,
     };
     objections.ensure(agrees, Rule::EndsAsItsStory, || {
-        format!("{call} ended as {end:?} after {} acts, and nobody wished for that", acts.len())
+        format!("{call} ended as {end:?} after {} acts, which no decision asked for", acts.len())
     });
 }

@@ -48,38 +48,7 @@ fn is_write(before: &[std::sync::Arc<Event>], call: &CallId, lost: u32) -> bool 
 
 /// The next event about this call.
 pub(super) fn next_about<'e>(rest: &'e [std::sync::Arc<Event>], call: &CallId) -> Option<&'e Event> {
-    rest.iter().map(|event| &**event).find(|event| subject(&event.fact) == Some(call))
-}
-
-pub(super) fn subject(fact: &Fact) -> Option<&CallId> {
-    match fact {
-        Fact::ToolRequested { call_id, .. }
-        | Fact::ApprovalVoided { call_id, .. }
-        | Fact::ToolApproved { call_id, .. }
-        | Fact::ToolDenied { call_id, .. }
-        | Fact::ToolResumed { call_id, .. }
-        | Fact::ExecutionStarted { call_id, .. }
-        | Fact::ExecutionSucceeded { call_id, .. }
-        | Fact::ExecutionFailed { call_id, .. }
-        | Fact::ToolCancelled { call_id, .. }
-        | Fact::ChildStarted { call_id, .. }
-        | Fact::ChildEnded { call_id, .. } => Some(call_id),
-        Fact::ApprovalRequested(opened) | Fact::ToolSuspended(opened) => Some(&opened.call_id),
-        Fact::RunQueued(_)
-        | Fact::RunStarted { .. }
-        | Fact::RunWaiting { .. }
-        | Fact::RunResumed {}
-        | Fact::RunInterrupting { .. }
-        | Fact::RunEnding { .. }
-        | Fact::RunEnded { .. }
-        | Fact::RunRecovered { .. }
-        | Fact::StepStarted { .. }
-        | Fact::StepEnded { .. }
-        | Fact::MessageAdded(_)
-        | Fact::ModelRetrying { .. }
-        | Fact::PhaseAnswered { .. }
-        | Fact::StateChanged { .. } => None,
-    }
+    rest.iter().map(|event| &**event).find(|event| event.fact.call_id() == Some(call))
 }
 
 /// The process is gone and cannot answer any more: a person is asked, or the run ends with an unknown outcome.

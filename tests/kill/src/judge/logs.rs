@@ -8,7 +8,7 @@ use machine::id::MessageId;
 use machine::status::{CallStatus, RunStatus};
 use machine::thread::ThreadState;
 use machine::transcript::Transcript;
-use sim::judge::hearing::Cause;
+use sim::judge::events::Cause;
 use sim::judge::ledger::RunLedger;
 use sim::judge::model_input;
 
@@ -19,13 +19,13 @@ pub(super) fn judge(evidence: &Evidence, run: &RunEvidence, moment: Moment, obje
     let id = &run.view.id;
     for (event, number) in run.log.iter().zip(1..) {
         let seq = event.seq;
-        objections.ensure(seq == number, Rule::SeqIsDense, || format!("{id}: {seq} stands at {number}"));
+        objections.ensure(seq == number, Rule::SeqIsDense, || format!("{id}: event {number} has seq {seq}"));
     }
     let folded = fold(run.log.iter().map(|event| &**event));
     objections.ensure(folded.as_ref().ok() == Some(&run.control), Rule::FoldIsControl, || {
         format!("{id} is stored as {:?}, its log folds to {folded:?}", run.control)
     });
-    if let Err(why) = books(evidence, run) {
+    if let Err(why) = check_fold(evidence, run) {
         objections.ensure(false, Rule::LogIsLegal, || format!("{id}: {why}"));
     }
     if let Err(why) = transcripts(evidence, run) {
@@ -38,7 +38,7 @@ pub(super) fn judge(evidence: &Evidence, run: &RunEvidence, moment: Moment, obje
 }
 
 /// Replays the events through the simulator's ledger, and returns its objection.
-fn books(evidence: &Evidence, run: &RunEvidence) -> Result<(), String> {
+fn check_fold(evidence: &Evidence, run: &RunEvidence) -> Result<(), String> {
     let (first, rest) = run.log.split_first().ok_or("it has no log")?;
     let Fact::RunQueued(order) = &first.fact else {
         return Err(format!("it begins with {:?}", first.fact));

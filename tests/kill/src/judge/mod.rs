@@ -2,10 +2,10 @@
 
 mod acts;
 mod charges;
-mod company;
 mod doubts;
 mod logs;
 mod promises;
+mod shared_store;
 
 use std::fmt;
 
@@ -60,7 +60,7 @@ pub enum Rule {
     /// When nodes share a store, only the node that holds a run stores its events.
     OnlyTheHolderStores,
     /// Nothing was logged for the operator, and no process ended by itself.
-    NobodyComplains,
+    NoErrorIsReported,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -108,13 +108,14 @@ pub fn judge(evidence: &Evidence, people: &People, moment: Moment) -> Vec<Violat
     acts::judge_strangers(evidence, &mut objections);
     promises::judge(evidence, people, moment, &mut objections);
     for complaint in &evidence.complaints {
-        let expected = evidence.company.as_ref().is_some_and(|company| company.expects(complaint));
-        objections.ensure(expected, Rule::NobodyComplains, || {
+        let expected =
+            evidence.shared_store.as_ref().is_some_and(|shared_store| shared_store.expects(complaint));
+        objections.ensure(expected, Rule::NoErrorIsReported, || {
             format!("process {}: {}", complaint.process, complaint.words)
         });
     }
-    if let Some(company) = &evidence.company {
-        company::judge(evidence, company, &mut objections);
+    if let Some(shared_store) = &evidence.shared_store {
+        shared_store::judge(evidence, shared_store, &mut objections);
     }
     objections.0
 }

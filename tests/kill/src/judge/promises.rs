@@ -37,24 +37,24 @@ pub(super) fn judge(evidence: &Evidence, people: &People, moment: Moment, object
 
 fn judge_decision(evidence: &Evidence, decided: &Decided, moment: Moment, objections: &mut Objections) {
     let id = &decided.given.id;
-    let heard = evidence.runs.iter().flat_map(|run| &run.log).filter(|event| decision_of(event) == Some(id));
-    let heard = heard.count();
+    let stored = evidence.runs.iter().flat_map(|run| &run.log).filter(|event| decision_of(event) == Some(id));
+    let count = stored.count();
     let remembered = evidence.remembered.get(id) == Some(&true);
     if decided.accepted() {
         objections.ensure(remembered, Rule::AcceptedIsKept, || {
-            format!("{id} was accepted ({:?}), and nothing of it is stored", decided.words)
+            format!("{id} was accepted ({:?}), and nothing of it is stored", decided.responses)
         });
         let expected = match moment {
             // It may still wait in the inbox.
-            Moment::Between => heard <= 1,
-            Moment::End => heard == 1,
+            Moment::Between => count <= 1,
+            Moment::End => count == 1,
         };
         objections.ensure(expected, Rule::AcceptedIsKept, || {
-            format!("{id} was accepted ({:?}), and stands in the log {heard} times", decided.words)
+            format!("{id} was accepted ({:?}), and is in the log {count} times", decided.responses)
         });
     } else if moment == Moment::End {
-        objections.ensure(!remembered && heard == 0, Rule::NothingIsMadeUp, || {
-            format!("{id} was never accepted ({:?}), and stands in the log {heard} times", decided.words)
+        objections.ensure(!remembered && count == 0, Rule::NothingIsMadeUp, || {
+            format!("{id} was never accepted ({:?}), and is in the log {count} times", decided.responses)
         });
         let closed = evidence
             .runs
@@ -62,7 +62,7 @@ fn judge_decision(evidence: &Evidence, decided: &Decided, moment: Moment, object
             .flat_map(|run| &run.log)
             .any(|event| closes_without(event, &decided.given.suspension));
         objections.ensure(closed, Rule::AcceptedIsKept, || {
-            format!("{id} was refused ({:?}), and nothing else closed its question", decided.words)
+            format!("{id} was refused ({:?}), and nothing else closed its question", decided.responses)
         });
     }
 }
@@ -94,7 +94,7 @@ fn judge_made_up(evidence: &Evidence, people: &People, objections: &mut Objectio
     let given: BTreeSet<&DecisionId> = people.decisions.values().map(|decided| &decided.given.id).collect();
     for event in evidence.runs.iter().flat_map(|run| &run.log) {
         if let Some(id) = decision_of(event) {
-            objections.ensure(given.contains(id), Rule::NothingIsMadeUp, || format!("nobody gave {id}"));
+            objections.ensure(given.contains(id), Rule::NothingIsMadeUp, || format!("no person gave {id}"));
         }
     }
 }
@@ -102,8 +102,8 @@ fn judge_made_up(evidence: &Evidence, people: &People, objections: &mut Objectio
 /// A call approved without ids is approved once, however often that was sent, and this settles nothing in doubt.
 fn judge_unnamed(evidence: &Evidence, people: &People, moment: Moment, objections: &mut Objections) {
     let log = || evidence.runs.iter().flat_map(|run| &run.log);
-    for (call, words) in &people.unnamed {
-        let accepted = words.iter().filter(|word| is_accepted(word)).count();
+    for (call, responses) in &people.unnamed {
+        let accepted = responses.iter().filter(|response| is_accepted(response)).count();
         let is_approval = |event: &&Arc<Event>| {
             if let Fact::ToolApproved { call_id, decision_id: None, .. } = &event.fact {
                 call_id == call
@@ -118,7 +118,9 @@ fn judge_unnamed(evidence: &Evidence, people: &People, moment: Moment, objection
             Moment::End => approved == 1,
         };
         objections.ensure(kept && accepted <= 1, Rule::AcceptedIsKept, || {
-            format!("{call} was approved without ids ({words:?}), and that is in the log {approved} times")
+            format!(
+                "{call} was approved without ids ({responses:?}), and that is in the log {approved} times"
+            )
         });
     }
     for event in log() {
@@ -134,21 +136,25 @@ fn judge_unnamed(evidence: &Evidence, people: &People, moment: Moment, objection
 }
 
 fn judge_interrupts(evidence: &Evidence, people: &People, moment: Moment, objections: &mut Objections) {
-    for (run, words) in people.interrupts.iter().filter(|(_, words)| words.iter().any(is_accepted)) {
+    for (run, responses) in
+        people.interrupts.iter().filter(|(_, responses)| responses.iter().any(is_accepted))
+    {
         let found = evidence.runs.iter().find(|known| known.view.id == *run);
         let kept = found.is_some_and(|found| match found.control.ended() {
             Some(how) => *how == Termination::Cancelled(Cancelled::Interrupted),
             None => moment == Moment::Between && found.view.interrupt_accepted,
         });
         objections.ensure(kept, Rule::AcceptedIsKept, || {
-            format!("the interrupt of {run} was accepted ({words:?}), and it ended otherwise")
+            format!("the interrupt of {run} was accepted ({responses:?}), and it ended otherwise")
         });
     }
 }
 
 /// An attempt that was reported to have answered late settles its doubt, once.
 fn judge_late_answers(evidence: &Evidence, people: &People, objections: &mut Objections) {
-    for (id, words) in people.late_answers.iter().filter(|(_, words)| words.iter().any(is_accepted)) {
+    for (id, responses) in
+        people.late_answers.iter().filter(|(_, responses)| responses.iter().any(is_accepted))
+    {
         let settles = |event: &Event| {
             if let Fact::ToolResumed { suspension_id, late_attempt: Some(_), .. } = &event.fact {
                 suspension_id == id
@@ -158,7 +164,7 @@ fn judge_late_answers(evidence: &Evidence, people: &People, objections: &mut Obj
         };
         let count = evidence.runs.iter().flat_map(|run| &run.log).filter(|event| settles(event)).count();
         objections.ensure(count == 1, Rule::AcceptedIsKept, || {
-            format!("the late answer to {id} was accepted ({words:?}), and stands in the log {count} times")
+            format!("the late answer to {id} was accepted ({responses:?}), and is in the log {count} times")
         });
     }
 }
@@ -172,15 +178,17 @@ fn judge_endings(evidence: &Evidence, people: &People, objections: &mut Objectio
             (_, Some(_)) => None,
             (Some(None) | None, None) => {
                 let id = &run.view.id;
-                objections.ensure(false, Rule::NothingIsMadeUp, || format!("nobody asked for {id}"));
+                objections.ensure(false, Rule::NothingIsMadeUp, || format!("no message started {id}"));
                 continue;
             }
         };
         let expected = people.story.ending_of(number);
         let how = run.control.ended();
-        objections.ensure(how.and_then(Ending::of) == Some(expected), Rule::EndsAsItsStory, || {
-            format!("{} ended as {how:?}, and its story ends as {expected:?}", run.view.id)
-        });
+        objections.ensure(
+            how.and_then(Ending::from_termination) == Some(expected),
+            Rule::EndsAsItsStory,
+            || format!("{} ended as {how:?}, and its story ends as {expected:?}", run.view.id),
+        );
     }
 }
 

@@ -1,7 +1,7 @@
 //! The process that is killed: the engine on a store, with no cleanup before it dies.
 
-mod clerk;
-mod paying;
+mod payment_tool;
+mod scripted_agent;
 mod stopping_store;
 mod stops;
 
@@ -28,17 +28,19 @@ use stores::postgres::PostgresStore;
 use stores::sqlite::{self, SqliteStore};
 use tokio::sync::{Notify, mpsc, watch};
 
-use clerk::{Desk, clerk};
-use paying::Purse;
+use payment_tool::PaymentClient;
+use scripted_agent::{ToolContext, scripted_agent};
 use stopping_store::StoppingStore;
 use stops::Stops;
 
 use crate::ledger;
+use crate::payment_server::Caller;
 use crate::stop::Stop;
 use crate::store_at::{self, StoreAt, Time};
 use crate::stories::{AGENT, PERSON};
-use crate::till::Caller;
-use crate::wire::{Command, Given, Line, Post, Reply, Shown, ShownCall, ShownRun, Wish, Word};
+use crate::wire::{
+    CallSnapshot, Command, GivenDecision, Line, Post, Reply, Request, Response, RunSnapshot, RunsSnapshot,
+};
 
 /// The arguments of one process.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,8 +51,8 @@ pub struct Node {
     pub socket: PathBuf,
     /// The folder of its world.
     pub folder: PathBuf,
-    /// The till's port.
-    pub till: u16,
+    /// The payment service's port.
+    pub payment_port: u16,
     /// How far its clock is ahead: the time that passed while no process was running. `None` uses the store's own
     /// clock.
     pub ahead_ms: Option<u64>,
@@ -60,41 +62,41 @@ pub struct Node {
 
 impl Node {
     /// The command-line arguments.
-    pub fn words(&self) -> Vec<OsString> {
+    pub fn command_line(&self) -> Vec<OsString> {
         let ahead = self.ahead_ms.map_or_else(|| OWN_CLOCK.to_owned(), |ahead| ahead.to_string());
-        let mut words = vec!["node".into(), self.process.to_string().into(), self.store.word()];
-        words.extend([
+        let mut command_line = vec!["node".into(), self.process.to_string().into(), self.store.word()];
+        command_line.extend([
             self.socket.clone().into_os_string(),
             self.folder.clone().into_os_string(),
-            self.till.to_string().into(),
+            self.payment_port.to_string().into(),
             ahead.into(),
         ]);
-        words.extend(self.stop.map(|stop| stop.to_string().into()));
-        words
+        command_line.extend(self.stop.map(|stop| stop.to_string().into()));
+        command_line
     }
 }
 
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// Stands for `None` in place of the milliseconds.
+/// Means `None` in place of the milliseconds.
 pub const OWN_CLOCK: &str = "own";
 
 /// Runs until it is killed, or until its parent is gone.
-pub fn live(node: Node) -> Result<(), Failure> {
-    tracing::subscriber::set_global_default(Listener(complain))?;
+pub fn run(node: Node) -> Result<(), Failure> {
+    tracing::subscriber::set_global_default(Listener(print_log_line))?;
     let runtime = match node.stop {
         Some(_) => tokio::runtime::Builder::new_current_thread().enable_all().build()?,
         None => tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?,
     };
     let (sender, commands) = mpsc::unbounded_channel();
     let stops = Stops::new(node.stop);
-    let stands = stops.clone();
+    let early_resume = stops.clone();
     std::thread::spawn(move || {
         for line in std::io::stdin().lock().lines() {
             let Ok(line) = line else { break };
             match serde_json::from_str::<Command>(&line) {
                 // A process halted before the engine has started must still receive this command.
-                Ok(Command { wish: Wish::GoOn, .. }) => stands.go_on(),
+                Ok(Command { request: Request::Resume, .. }) => early_resume.resume(),
                 Ok(command) => drop(sender.send(command)),
                 Err(error) => eprintln!("ERROR: {error}: {line}"),
             }
@@ -106,11 +108,11 @@ pub fn live(node: Node) -> Result<(), Failure> {
 }
 
 /// Writes the log entry to stderr, where the parent reads it: one line each, however many the server used.
-fn complain(Told { level, message, fields }: Told) {
+fn print_log_line(Told { level, message, fields }: Told) {
     eprintln!("{}", format!("{level}: {message}{fields}").replace('\n', " "));
 }
 
-fn say(line: &Line) {
+fn print_line(line: &Line) {
     let mut out = std::io::stdout().lock();
     let said = serde_json::to_string(line).map(|text| writeln!(out, "{text}").and_then(|()| out.flush()));
     if !matches!(said, Ok(Ok(()))) {
@@ -145,11 +147,17 @@ async fn drive(
     });
     let shares = node.store.is_shared();
     let changed = Arc::new(Notify::new());
-    let told = watch::Sender::new(BTreeSet::new());
+    let released_calls = watch::Sender::new(BTreeSet::new());
     let acts = ledger::in_folder(&node.folder);
     let caller = Caller { process: node.process, folder: node.folder };
-    let purse = Purse::open(node.till, caller, &stops)?;
-    let desk = Desk { socket: node.socket, acts, process: node.process, stops: stops.clone(), told };
+    let payment_client = PaymentClient::open(node.payment_port, caller, &stops)?;
+    let context = ToolContext {
+        socket: node.socket,
+        acts,
+        process: node.process,
+        stops: stops.clone(),
+        released_calls,
+    };
     let builder = match &node.store {
         StoreAt::File(path) => {
             let store = SqliteStore::open_with(
@@ -168,12 +176,12 @@ async fn drive(
         Some(ahead_ms) => builder.clock(AheadClock { ahead_ms }),
         None => builder,
     };
-    let engine = builder.agent(clerk(&desk, &purse)?).start().await?;
+    let engine = builder.agent(scripted_agent(&context, &payment_client)?).start().await?;
     let (show, rings) = (engine.clone(), changed.clone());
     tokio::spawn(async move {
         loop {
-            match shown(&show).await {
-                Ok(shown) => say(&Line::Shown(shown)),
+            match snapshot(&show).await {
+                Ok(snapshot) => print_line(&Line::RunsSnapshot(snapshot)),
                 // A node that shares its store is asked again.
                 Err(StoreError::Failed(_)) if shares => {}
                 Err(refused) => eprintln!("ERROR: the runs cannot be shown: {refused}"),
@@ -181,21 +189,21 @@ async fn drive(
             rings.notified().await;
         }
     });
-    while let Some(Command { number, wish }) = commands.recv().await {
-        if wish == Wish::Show {
+    while let Some(Command { number, request }) = commands.recv().await {
+        if request == Request::Show {
             changed.notify_one();
             continue;
         }
-        let (engine, desk) = (engine.clone(), desk.clone());
+        let (engine, context) = (engine.clone(), context.clone());
         tokio::spawn(async move {
-            let word = grant(&engine, &desk, wish).await;
-            say(&Line::Told { number, word });
+            let response = execute(&engine, &context, request).await;
+            print_line(&Line::Responded { number, response });
         });
     }
     Ok(())
 }
 
-async fn shown(engine: &Engine) -> Result<Shown, StoreError> {
+async fn snapshot(engine: &Engine) -> Result<RunsSnapshot, StoreError> {
     let mut page = Page { cursor: None, limit: Page::LIMIT_MAX };
     let held_count = engine.runs_in_memory();
     let mut runs = Vec::new();
@@ -208,20 +216,20 @@ async fn shown(engine: &Engine) -> Result<Shown, StoreError> {
         }
     }
     runs.reverse();
-    let runs = runs.iter().map(shown_run).collect::<Result<_, _>>()?;
-    Ok(Shown { runs, held_count })
+    let runs = runs.iter().map(run_snapshot).collect::<Result<_, _>>()?;
+    Ok(RunsSnapshot { runs, held_count })
 }
 
-fn shown_run(view: &RunView) -> Result<ShownRun, StoreError> {
+fn run_snapshot(view: &RunView) -> Result<RunSnapshot, StoreError> {
     let control = view.decoded()?;
-    let calls = control.calls.iter().map(|call| ShownCall {
+    let calls = control.calls.iter().map(|call| CallSnapshot {
         call: call.id.clone(),
         tool: call.tool.clone(),
         step: call.step,
         status: call.status(),
         attempts: call.attempts,
     });
-    Ok(ShownRun {
+    Ok(RunSnapshot {
         run: view.id.clone(),
         message: control.user_message.clone(),
         seq: control.seq,
@@ -232,59 +240,61 @@ fn shown_run(view: &RunView) -> Result<ShownRun, StoreError> {
     })
 }
 
-async fn grant(engine: &Engine, desk: &Desk, wish: Wish) -> Word {
+async fn execute(engine: &Engine, context: &ToolContext, request: Request) -> Response {
     let tenant = Tenant::default();
-    match wish {
-        Wish::Post(post) => match engine.post(message(post)).await {
-            Ok(posted) => Word::Posted { run: posted.run },
-            Err(PostError::Store(refused)) => not_granted(refused),
-            Err(refused) => Word::Refused { why: refused.to_string() },
+    match request {
+        Request::Post(post) => match engine.post(message(post)).await {
+            Ok(posted) => Response::Posted { run: posted.run },
+            Err(PostError::Store(refused)) => failure_response(refused),
+            Err(refused) => Response::Refused { why: refused.to_string() },
         },
-        Wish::Decide(given) => verdict(engine.decide(decision(given)).await),
-        Wish::ApproveUnnamed { run, call } => {
+        Request::Decide(given) => verdict(engine.decide(decision(given)).await),
+        Request::ApproveUnnamed { run, call } => {
             verdict(engine.decide(Decide::approve(&run, &call, PERSON)).await)
         }
-        Wish::Interrupt { run } => verdict(engine.interrupt(&tenant, &run, &Principal::from(PERSON)).await),
-        Wish::Tell { call } => {
-            desk.told.send_if_modified(|told| told.insert(call));
-            Word::Done
+        Request::Interrupt { run } => {
+            verdict(engine.interrupt(&tenant, &run, &Principal::from(PERSON)).await)
+        }
+        Request::ReleaseTool { call } => {
+            context.released_calls.send_if_modified(|released_calls| released_calls.insert(call));
+            Response::Done
         }
         // Nothing wakes the run: the next worker to claim it finds the answer.
-        Wish::LateAnswer { run, step, call, attempt } => {
+        Request::LateAnswer { run, step, call, attempt } => {
             let value = Arc::new(json!({"done": call}));
             let outcome = Outcome::Answered(ToolAnswer::Success { value, warning: None });
             let item = Item::LateAnswer { step, call, attempt, outcome };
             verdict(engine.store().submit(&tenant, &run, item).await)
         }
-        Wish::CountCrossings => Word::Crossings { count: desk.stops.count() },
-        Wish::StandBeforeStoring => {
-            desk.stops.stand_before_storing();
-            Word::Done
+        Request::CountBoundaries => Response::BoundaryCount { count: context.stops.count() },
+        Request::HaltBeforeStoring => {
+            context.stops.halt_before_storing();
+            Response::Done
         }
-        Wish::Show | Wish::GoOn => Word::Done,
+        Request::Show | Request::Resume => Response::Done,
     }
 }
 
-fn verdict(verdict: Result<Verdict, StoreError>) -> Word {
+fn verdict(verdict: Result<Verdict, StoreError>) -> Response {
     match verdict {
-        Ok(Verdict::Accepted) => Word::Accepted,
-        Ok(Verdict::AlreadyApplied) => Word::AlreadyApplied,
-        Ok(Verdict::ToolChanged) => Word::Refused { why: "no tool has changed".into() },
-        Ok(Verdict::Refused(refusal)) => Word::Refused { why: refusal.to_string() },
-        Err(refused) => not_granted(refused),
+        Ok(Verdict::Accepted) => Response::Accepted,
+        Ok(Verdict::AlreadyApplied) => Response::AlreadyApplied,
+        Ok(Verdict::ToolChanged) => Response::Refused { why: "no tool has changed".into() },
+        Ok(Verdict::Refused(refusal)) => Response::Refused { why: refusal.to_string() },
+        Err(refused) => failure_response(refused),
     }
 }
 
-fn not_granted(refused: StoreError) -> Word {
+fn failure_response(refused: StoreError) -> Response {
     let why = refused.to_string();
     match refused {
-        StoreError::Failed(_) => Word::Trouble { why },
+        StoreError::Failed(_) => Response::Trouble { why },
         StoreError::Fenced
         | StoreError::Behind
         | StoreError::Stale
         | StoreError::Busy(_)
         | StoreError::Impossible(_)
-        | StoreError::NotFound => Word::Refused { why },
+        | StoreError::NotFound => Response::Refused { why },
     }
 }
 
@@ -306,7 +316,7 @@ fn message(post: Post) -> Message {
     }
 }
 
-fn decision(given: Given) -> Decide {
+fn decision(given: GivenDecision) -> Decide {
     let reason = Some("not now".to_owned());
     let answer = match given.reply {
         Reply::Approve | Reply::Retry => Answer::Resume(Resumption::default()),

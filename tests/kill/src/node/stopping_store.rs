@@ -11,9 +11,9 @@ use machine::id::{Digest, RunId};
 use machine::inbox::{Item, Verdict};
 use tokio::sync::Notify;
 
-use super::say;
+use super::print_line;
 use super::stops::Stops;
-use crate::wire::{Line, Passage, Side};
+use crate::wire::{Line, Operation, Side};
 
 pub(super) struct StoppingStore<S> {
     pub(super) store: S,
@@ -26,13 +26,13 @@ impl<S: Store> StoppingStore<S> {
     /// The inner store is called between the two boundaries, not before.
     fn through<'a, T: Send + 'a>(
         &'a self,
-        passage: Passage,
+        operation: Operation,
         work: impl FnOnce(&'a S) -> BoxFuture<'a, T> + Send + 'a,
     ) -> BoxFuture<'a, T> {
         Box::pin(async move {
-            self.stops.cross(Side::Before, passage).await;
+            self.stops.cross(Side::Before, operation).await;
             let done = work(&self.store).await;
-            self.stops.cross(Side::After, passage).await;
+            self.stops.cross(Side::After, operation).await;
             self.changed.notify_one();
             done
         })
@@ -46,15 +46,15 @@ impl<S: Store> Wrapper for StoppingStore<S> {
 
     fn put_revision(&self, digest: &Digest, text: &str) -> BoxFuture<'_, Result<(), StoreError>> {
         let (digest, text) = (*digest, text.to_owned());
-        self.through(Passage::PutRevision, move |store| store.put_revision(&digest, &text))
+        self.through(Operation::PutRevision, move |store| store.put_revision(&digest, &text))
     }
 
     fn create(&self, create: Create) -> BoxFuture<'_, Result<Created, StoreError>> {
-        self.through(Passage::Create, move |store| {
+        self.through(Operation::Create, move |store| {
             Box::pin(async move {
                 let created = store.create(create).await;
                 if store.is_shared() {
-                    created.iter().filter_map(|created| created.lease.as_ref()).for_each(say_claimed);
+                    created.iter().filter_map(|created| created.lease.as_ref()).for_each(print_claimed);
                 }
                 created
             })
@@ -62,11 +62,11 @@ impl<S: Store> Wrapper for StoppingStore<S> {
     }
 
     fn claim(&self, claim: Claim) -> BoxFuture<'_, Result<Vec<Claimed>, StoreError>> {
-        self.through(Passage::Claim, move |store| {
+        self.through(Operation::Claim, move |store| {
             Box::pin(async move {
                 let claimed = store.claim(claim).await;
                 if store.is_shared() {
-                    claimed.iter().flatten().for_each(|claimed| say_claimed(&claimed.lease));
+                    claimed.iter().flatten().for_each(|claimed| print_claimed(&claimed.lease));
                 }
                 claimed
             })
@@ -76,14 +76,14 @@ impl<S: Store> Wrapper for StoppingStore<S> {
     fn append(&self, lease: &Lease, append: Append) -> BoxFuture<'_, Result<Appended, StoreError>> {
         let lease = lease.clone();
         let starts = append.events.iter().any(|event| matches!(event.fact, Fact::ExecutionStarted { .. }));
-        let passage = if starts { Passage::Start } else { Passage::Append };
-        self.through(passage, move |store| {
+        let operation = if starts { Operation::Start } else { Operation::Append };
+        self.through(operation, move |store| {
             Box::pin(async move {
                 let count = append.events.len() as u64;
                 let seq = append.expected_seq + count;
                 let appended = store.append(&lease, append).await;
                 if store.is_shared() && count > 0 {
-                    say_stored(&lease, seq, &appended);
+                    print_stored(&lease, seq, &appended);
                 }
                 appended
             })
@@ -92,12 +92,12 @@ impl<S: Store> Wrapper for StoppingStore<S> {
 
     fn release(&self, lease: &Lease) -> BoxFuture<'_, Result<bool, StoreError>> {
         let lease = lease.clone();
-        self.through(Passage::Release, move |store| store.release(&lease))
+        self.through(Operation::Release, move |store| store.release(&lease))
     }
 
     fn submit(&self, tenant: &Tenant, run: &RunId, item: Item) -> BoxFuture<'_, Result<Verdict, StoreError>> {
         let (tenant, run) = (tenant.clone(), run.clone());
-        self.through(Passage::Submit, move |store| store.submit(&tenant, &run, item))
+        self.through(Operation::Submit, move |store| store.submit(&tenant, &run, item))
     }
 
     fn next_notification(&self) -> BoxFuture<'_, Notification> {
@@ -109,13 +109,13 @@ impl<S: Store> Wrapper for StoppingStore<S> {
     }
 }
 
-fn say_claimed(lease: &Lease) {
-    say(&Line::Claimed { run: lease.run.clone(), epoch: lease.epoch });
+fn print_claimed(lease: &Lease) {
+    print_line(&Line::Claimed { run: lease.run.clone(), epoch: lease.epoch });
 }
 
-fn say_stored(lease: &Lease, seq: u64, appended: &Result<Appended, StoreError>) {
+fn print_stored(lease: &Lease, seq: u64, appended: &Result<Appended, StoreError>) {
     let (run, epoch) = (lease.run.clone(), lease.epoch);
-    say(&match appended {
+    print_line(&match appended {
         Ok(_) => Line::Stored { run, epoch, seq },
         Err(_) => Line::NotStored { run, epoch },
     });

@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
 
-use super::say;
+use super::print_line;
 use crate::stop::Stop;
-use crate::wire::{Crossing, Line, Passage, Side};
+use crate::wire::{Boundary, Line, Operation, Side};
 
 /// How often the runtime yields before the process reports that it has halted. Everything that is ready runs as far
 /// as it can without changing the store, so an answer given too early is received and an act done too early is done.
@@ -17,7 +17,7 @@ const TURNS: usize = 64;
 pub(super) struct Stops {
     counts: Arc<Mutex<Counts>>,
     /// Changes when all halted tasks continue.
-    goes_on: watch::Sender<u64>,
+    resumed: watch::Sender<u64>,
     /// The number of acts being written to the ledger.
     acting: watch::Sender<u32>,
 }
@@ -25,10 +25,10 @@ pub(super) struct Stops {
 #[derive(Default)]
 struct Counts {
     all: u64,
-    each: BTreeMap<Crossing, u64>,
+    each: BTreeMap<Boundary, u64>,
     halt: Option<Halt>,
     /// Whether the halt was reached.
-    stands: bool,
+    is_halted: bool,
 }
 
 /// Where the process halts.
@@ -39,8 +39,8 @@ enum Halt {
 }
 
 /// What a task does at a boundary.
-enum Turn {
-    GoesOn,
+enum AtBoundary {
+    Continues,
     IsFirstToStop,
     Stops,
 }
@@ -59,7 +59,7 @@ impl Stops {
         let counts = Counts { halt: stop.map(Halt::At), ..Counts::default() };
         Self {
             counts: Arc::new(Mutex::new(counts)),
-            goes_on: watch::Sender::new(0),
+            resumed: watch::Sender::new(0),
             acting: watch::Sender::new(0),
         }
     }
@@ -73,33 +73,37 @@ impl Stops {
     }
 
     /// Halted tasks continue, and nothing halts any more.
-    pub(super) fn go_on(&self) {
+    pub(super) fn resume(&self) {
         let mut counts = self.counts();
-        (counts.halt, counts.stands) = (None, false);
-        self.goes_on.send_modify(|count| *count += 1);
+        (counts.halt, counts.is_halted) = (None, false);
+        self.resumed.send_modify(|count| *count += 1);
     }
 
-    pub(super) fn stand_before_storing(&self) {
+    pub(super) fn halt_before_storing(&self) {
         self.counts().halt = Some(Halt::BeforeStoring);
     }
 
-    fn turn(&self, crossing: Crossing) -> Turn {
+    fn count_and_check(&self, boundary: Boundary) -> AtBoundary {
         let mut counts = self.counts();
         counts.all += 1;
-        let count = counts.each.entry(crossing).or_default();
+        let count = counts.each.entry(boundary).or_default();
         *count += 1;
         let count = *count;
-        let stores = matches!(crossing.passage, Passage::Append | Passage::Start);
+        let stores = matches!(boundary.operation, Operation::Append | Operation::Start);
         let reached = match counts.halt {
             None => false,
             Some(Halt::At(Stop::At(number))) => counts.all == number,
-            Some(Halt::At(Stop::Nth { crossing: wanted, nth })) => crossing == wanted && count == nth,
-            Some(Halt::BeforeStoring) => stores && crossing.side == Side::Before,
+            Some(Halt::At(Stop::Nth { boundary: wanted, nth })) => boundary == wanted && count == nth,
+            Some(Halt::BeforeStoring) => stores && boundary.side == Side::Before,
         };
-        if !(reached || counts.stands) {
-            return Turn::GoesOn;
+        if !(reached || counts.is_halted) {
+            return AtBoundary::Continues;
         }
-        if std::mem::replace(&mut counts.stands, true) { Turn::Stops } else { Turn::IsFirstToStop }
+        if std::mem::replace(&mut counts.is_halted, true) {
+            AtBoundary::Stops
+        } else {
+            AtBoundary::IsFirstToStop
+        }
     }
 
     pub(super) fn acting(&self) -> Acting {
@@ -108,28 +112,28 @@ impl Stops {
     }
 
     /// Once the process has halted at a boundary, nothing returns from it, and nothing enters or leaves the store,
-    /// until `Stops::go_on`.
-    pub(super) async fn cross(&self, side: Side, passage: Passage) {
-        let crossing = Crossing { side, passage };
-        // Subscribe before `turn`, so that a `go_on` in between is not missed.
-        let mut goes_on = self.goes_on.subscribe();
-        match self.turn(crossing) {
-            Turn::GoesOn => return,
-            Turn::IsFirstToStop => self.say_that_it_stands(crossing),
-            Turn::Stops if passage == Passage::Act => return,
-            Turn::Stops => {}
+    /// until `Stops::resume`.
+    pub(super) async fn cross(&self, side: Side, operation: Operation) {
+        let boundary = Boundary { side, operation };
+        // Subscribe before `count_and_check`, so that a `resume` in between is not missed.
+        let mut resumed = self.resumed.subscribe();
+        match self.count_and_check(boundary) {
+            AtBoundary::Continues => return,
+            AtBoundary::IsFirstToStop => self.report_halt(boundary),
+            AtBoundary::Stops if operation == Operation::Act => return,
+            AtBoundary::Stops => {}
         }
-        let _ = goes_on.changed().await;
+        let _ = resumed.changed().await;
     }
 
-    fn say_that_it_stands(&self, crossing: Crossing) {
+    fn report_halt(&self, boundary: Boundary) {
         let mut acting = self.acting.subscribe();
         tokio::spawn(async move {
             for _ in 0..TURNS {
                 tokio::task::yield_now().await;
             }
             let _ = acting.wait_for(|count| *count == 0).await;
-            say(&Line::Stopped(crossing));
+            print_line(&Line::Stopped(boundary));
         });
     }
 }

@@ -1,11 +1,11 @@
-//! What the judge says of calls that charge, when the till's books and the log do not agree.
+//! What the judge says of calls that charge, when the payment service's ledger and the log do not agree.
 
 use std::sync::OnceLock;
 
 use kill::evidence::Evidence;
 use kill::judge::Rule;
+use kill::payment_server::{ChargeRecord, Manner};
 use kill::people::People;
-use kill::till::{Manner, Visit};
 use machine::event::{CallError, CallErrorCode, Event, Fact};
 use machine::suspension::Held;
 
@@ -15,7 +15,7 @@ use super::{change_events, played, rules};
 fn objections(change: impl FnOnce(&mut Evidence)) -> Vec<Rule> {
     static WORLD: OnceLock<(Evidence, People)> = OnceLock::new();
     let (evidence, people) = WORLD.get_or_init(|| {
-        let world = played("charged-and-cut-off:nobody".into());
+        let world = played("charged-and-cut-off:none".into());
         (world.evidence.expect("it was read"), world.people)
     });
     let mut evidence = evidence.clone();
@@ -23,8 +23,8 @@ fn objections(change: impl FnOnce(&mut Evidence)) -> Vec<Rule> {
     rules(&evidence, people)
 }
 
-fn visit(evidence: &mut Evidence) -> &mut Visit {
-    evidence.acts[0].visit.as_mut().expect("it was at the till")
+fn charge_record(evidence: &mut Evidence) -> &mut ChargeRecord {
+    evidence.acts[0].charge_record.as_mut().expect("it reached the payment service")
 }
 
 fn doubt_becomes(evidence: &mut Evidence, code: CallErrorCode) {
@@ -57,7 +57,7 @@ fn a_second_charge_and_a_second_key_are_found() {
     let found = objections(|evidence| {
         let mut again = evidence.acts[0].clone();
         (again.attempt, again.key) = (again.attempt + 1, "another".into());
-        again.visit = Some(Visit { manner: Manner::Prompt, charged: false });
+        again.charge_record = Some(ChargeRecord { manner: Manner::Prompt, charged: false });
         evidence.acts.push(again);
     });
     assert!(found.contains(&Rule::ChargedOnce), "{found:?}");
@@ -74,7 +74,7 @@ fn a_lost_charge_that_is_called_an_error_is_found() {
 
 #[test]
 fn a_success_without_a_charge_is_found() {
-    let found = objections(|evidence| visit(evidence).charged = false);
+    let found = objections(|evidence| charge_record(evidence).charged = false);
     assert_eq!(found, [Rule::ChargesAgreeWithTheLog]);
     let found = objections(|evidence| evidence.acts.clear());
     assert_eq!(found, [Rule::ChargesAgreeWithTheLog]);

@@ -1,25 +1,25 @@
 //! The judge is given a world that went well, with one thing changed at a time, and objects to each by its rule.
 
 mod charges;
-mod company;
+mod shared_store;
 
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
+use kill::driven_process::KillPlace;
 use kill::evidence::{Complaint, Evidence};
 use kill::judge::{Moment, Rule, Violation, judge};
-use kill::life::Where;
 use kill::matrix::{Order, run};
 use kill::people::People;
 use kill::stories::Ending;
-use kill::wire::{Crossing, Passage, Side, Word};
+use kill::wire::{Boundary, Operation, Response, Side};
 use kill::world::Played;
 use machine::event::{CancelReason, Event, Fact, Message};
 use machine::id::{DecisionId, Principal, RunId, SuspensionId};
 use machine::suspension::Held;
 use machine::termination::{ErrorCode, RunError, Termination};
 
-/// A world by its name. With this seed nobody is killed again.
+/// A world by its name. With this seed no process is killed again.
 fn played(world: String) -> Played {
     let order = Order { kills: 0, seed: 3, stories: Vec::new(), only: Some(world), keep: false };
     let outcome = run(PathBuf::from(env!("CARGO_BIN_EXE_kill")), &order).expect("it can be played");
@@ -30,8 +30,8 @@ fn played(world: String) -> Played {
 fn went_well() -> &'static (Evidence, People) {
     static WORLD: OnceLock<(Evidence, People)> = OnceLock::new();
     WORLD.get_or_init(|| {
-        let behind_its_act = Where::At(Crossing { side: Side::After, passage: Passage::Act });
-        let mut worlds = (10..30).map(|crossing| played(format!("write-retried:1/{crossing}")));
+        let behind_its_act = KillPlace::At(Boundary { side: Side::After, operation: Operation::Act });
+        let mut worlds = (10..30).map(|boundary| played(format!("write-retried:1/{boundary}")));
         let world = worlds.find(|world| world.kills == [behind_its_act]).expect("the act has a boundary");
         (world.evidence.expect("it was read"), world.people)
     })
@@ -92,7 +92,7 @@ fn a_decision_that_nobody_gave_is_found() {
     let found = objections(|evidence, _| {
         change_events(evidence, |event| {
             if let Fact::ToolResumed { decision_id, .. } = &mut event.fact {
-                *decision_id = Some(DecisionId::from("nobody's"));
+                *decision_id = Some(DecisionId::from("made up"));
             }
         });
     });
@@ -103,7 +103,7 @@ fn a_decision_that_nobody_gave_is_found() {
 fn a_refused_decision_whose_question_stayed_open_is_found() {
     let found = objections(|evidence, people| {
         for decided in people.decisions.values_mut() {
-            decided.words = vec![Word::Refused { why: "not held".into() }];
+            decided.responses = vec![Response::Refused { why: "not held".into() }];
         }
         evidence.remembered.values_mut().for_each(|there| *there = false);
     });
@@ -120,7 +120,7 @@ fn an_accepted_message_without_a_run_is_found() {
 #[test]
 fn an_accepted_interrupt_that_did_not_end_the_run_is_found() {
     let found = objections(|evidence, people| {
-        people.interrupts.insert(evidence.runs[0].view.id.clone(), vec![Word::Accepted]);
+        people.interrupts.insert(evidence.runs[0].view.id.clone(), vec![Response::Accepted]);
     });
     assert_eq!(found, [Rule::AcceptedIsKept]);
 }
@@ -223,7 +223,7 @@ fn a_run_without_its_end_is_found() {
 #[test]
 fn a_call_that_is_left_resuming_is_found() {
     let found = objections(|evidence, _| {
-        // Up to the decision and no further: nobody took it up.
+        // The log ends at the decision: no worker acted on it.
         let run = &mut evidence.runs[0];
         let decided = run.log.iter().position(|event| matches!(event.fact, Fact::ToolResumed { .. }));
         run.log.truncate(decided.expect("the doubt was settled") + 1);
@@ -269,18 +269,19 @@ fn an_approval_that_changed_its_id_is_found() {
 
 #[test]
 fn a_settled_call_that_ran_again_is_found() {
-    let Played { evidence, mut people, .. } = played("sibling-still-runs:nobody".into());
+    let Played { evidence, mut people, .. } = played("sibling-still-runs:none".into());
     let evidence = evidence.expect("it was read");
     assert_eq!(rules(&evidence, &people), []);
-    let shown = people.settled.values_mut().next().expect("a call was shown as settled beside its sibling");
-    shown.attempts += 1;
+    let snapshot =
+        people.settled.values_mut().next().expect("a call was shown as settled beside its sibling");
+    snapshot.attempts += 1;
     assert_eq!(rules(&evidence, &people), [Rule::SettledStays]);
 }
 
 #[test]
 fn a_complaint_to_the_operator_is_found() {
     let found = objections(|evidence, _| evidence.complaints.push(complaint("ERROR: the run is stopped")));
-    assert_eq!(found, [Rule::NobodyComplains]);
+    assert_eq!(found, [Rule::NoErrorIsReported]);
 }
 
 fn complaint(words: &str) -> Complaint {
@@ -328,7 +329,7 @@ fn an_approved_call_that_was_dropped_with_nothing_done_is_found() {
 fn an_accepted_late_answer_that_settled_nothing_is_found() {
     let found = objections(|_, people| {
         let doubted = people.seen.keys().next_back().expect("something was asked").clone();
-        people.late_answers.insert(doubted, vec![Word::Accepted]);
+        people.late_answers.insert(doubted, vec![Response::Accepted]);
     });
     assert_eq!(found, [Rule::AcceptedIsKept]);
 }
