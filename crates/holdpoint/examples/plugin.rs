@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! rate: the result is {"cached":true,"dollars":1.08}
-//! wipe: blocked by caution: nobody wipes anything here
+//! wipe: blocked by caution: wiping is not allowed
 //! transfer: held, because 900 euros is a lot
 //! transfer: approved by ann
 //! transfer: the result is "done"
@@ -27,7 +27,7 @@ fn judge(context: &HookContext) -> Vec<Action> {
             let value = Arc::new(json!({"dollars": 1.08, "cached": true}));
             vec![Action::SetResult(SuppliedResult::Success { value, warning: None })]
         }
-        "wipe" => vec![Action::Block { reason: "nobody wipes anything here".into() }],
+        "wipe" => vec![Action::Block { reason: "wiping is not allowed".into() }],
         "transfer" => match arguments["euros"].as_i64() {
             Some(euros) if euros <= UNASKED_EUROS_MAX => Vec::new(),
             // The approved call passes here again. Whoever asked about it is not heard asking again.

@@ -72,7 +72,7 @@
 //!     let held = engine.run(Message::to("clerk", "Pay Bob 40 euros.")).await?;
 //!     assert!(matches!(held.outcome, RunOutcome::Suspended(_)));
 //!
-//!     // Whoever decides sees what will really run, and answers exactly that.
+//!     // The approver sees what will really run, and decides on exactly that.
 //!     let tenant = Tenant::default();
 //!     for approval in engine.pending(&tenant).await? {
 //!         assert_eq!(approval.arguments(), Some(&json!({"to": "bob", "euros": 40})));

@@ -48,7 +48,7 @@ struct GlobalArgs {
     /// Where runs are kept
     #[arg(long, global = true, value_name = "sqlite:PATH", default_value = "sqlite:holdpoint.db")]
     store: StoreUrl,
-    /// Whether somebody named the store, or the default is meant.
+    /// Whether the store was named explicitly, or is the default.
     #[arg(skip)]
     store_is_explicit: bool,
     /// Print one JSON object instead of text; errors too

@@ -29,7 +29,7 @@ pub(super) struct Prune {
     /// How long ago the last run of a thread must have ended: a number and s, m, h, d or w, such as 30d
     #[arg(long, value_name = "AGE", value_parser = age_ms)]
     older_than: u64,
-    /// At most so many threads in one commit
+    /// At most this many threads in one commit
     #[arg(long, value_name = "N", default_value = "100")]
     batch: NonZeroUsize,
     /// Say what would go, and delete nothing

@@ -181,14 +181,14 @@ impl From<SqliteOpenError> for Problem {
             SqliteOpenError::Unwritable { .. } => Self::new(
                 "STORE_READ_ONLY",
                 cause,
-                "Run as somebody who may write to the file and to its folder. doctor, backup, size and prune --dry-run \
+                "Run as a user who may write to the file and to its folder. doctor, backup, size and prune --dry-run \
                  need not write.",
                 Exit::Other,
             ),
             SqliteOpenError::BeingRead { .. } => Self::new(
                 "STORE_BEING_READ",
                 cause,
-                "Wait for the backup, the doctor or whoever else reads the store, then try again.",
+                "Wait for the backup, the doctor or any other reader of the store, then try again.",
                 Exit::Other,
             ),
             SqliteOpenError::NoWriteAheadLog { .. } => {

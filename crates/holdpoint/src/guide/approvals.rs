@@ -147,7 +147,7 @@
 //! A subscriber to one run finds the same information in its events: `tool.approval_requested` carries the call, the
 //! arguments and the suspension id, which is all that a [`Decide`](crate::decision::Decide) needs.
 //!
-//! # If nobody answers
+//! # If no answer comes
 //!
 //! A missing answer never causes anything to run. Without an expiry a call is held forever, at no cost. With
 //! [`ToolDefinition::expires_in`](crate::tool::ToolDefinition::expires_in) the call is denied, or the run ends, when
@@ -159,7 +159,7 @@
 //! # use std::{sync::Arc, time::Duration};
 //! use holdpoint::clock::{Clock, RuntimeClock, Timestamp};
 //!
-//! // With tokio's feature `test-util`: its clock stands still, and jumps when nothing is left to do but wait.
+//! // With tokio's feature `test-util`: its clock is paused, and jumps when nothing is left to do but wait.
 //! #[tokio::main(flavor = "current_thread", start_paused = true)]
 //! async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //!     let definition =
@@ -167,7 +167,7 @@
 //!     # let transfer = FunctionTool::new(definition, |_: ToolRequest| async { json!("sent") });
 //!     # let model = ScriptedModel::replying([
 //!     #     Reply::call("call_1", "transfer", json!({"to": "bob"})),
-//!     #     Reply::text("Nobody said yes."),
+//!     #     Reply::text("No approver answered."),
 //!     # ]);
 //!     # let clerk = Agent::new("clerk", model).tool(transfer);
 //!     let clock = RuntimeClock::starting_at(Timestamp(1_000));
@@ -176,7 +176,7 @@
 //!
 //!     let held = engine.run(Message::to("clerk", "Pay Bob.")).await?;
 //!     let finished = engine.wait_until_ended(&Tenant::default(), &held.run).await?;
-//!     assert_eq!(finished.text, "Nobody said yes.");
+//!     assert_eq!(finished.text, "No approver answered.");
 //!     assert!(clock.now() >= Timestamp(3_601_000));
 //!     Ok(())
 //! }

@@ -35,13 +35,13 @@
 //! let finished = engine.run(Message::to("clerk", "Hello")).await?;
 //! let decision = Decide::approve(&finished.run, &CallId::from("call_1"), "ann");
 //! match engine.decide(decision).await? {
-//!     Verdict::Accepted | Verdict::AlreadyApplied => println!("It goes on."),
+//!     Verdict::Accepted | Verdict::AlreadyApplied => println!("It continues."),
 //!     Verdict::ToolChanged => println!("Please look again."),
 //!     Verdict::Refused(why) => assert_eq!(why, Refusal::RunOver),
 //! }
 //!
-//! let nobody = engine.run(Message::to("klerk", "Hello")).await;
-//! assert_eq!(nobody.map_err(|error| error.to_string()), Err("there is no agent klerk".into()));
+//! let unknown = engine.run(Message::to("klerk", "Hello")).await;
+//! assert_eq!(unknown.map_err(|error| error.to_string()), Err("there is no agent klerk".into()));
 //! # Ok(())
 //! # }
 //! ```

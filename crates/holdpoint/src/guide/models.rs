@@ -18,7 +18,7 @@
 //!     ) -> BoxFuture<'a, Result<ModelAnswer, ModelFailure>> {
 //!         Box::pin(async move {
 //!             let said = request.last_user_text().unwrap_or("nothing").to_owned();
-//!             // Words on their way are for whoever watches; the answer carries the whole.
+//!             // Partial text is for subscribers; the answer carries the whole text.
 //!             deltas.text(&said);
 //!             Ok(ModelAnswer::text(said))
 //!         })

@@ -13,7 +13,7 @@
 //!     let Subject::BeforeToolExecute { tool, .. } = &context.subject else { return Ok(vec![]) };
 //!     Ok(match tool.as_str() {
 //!         "transfer" => vec![Action::Suspend(SuspendRequest::approval("The bank is closed. Pay anyway?"))],
-//!         "wipe" => vec![Action::Block { reason: "nobody wipes anything here".into() }],
+//!         "wipe" => vec![Action::Block { reason: "wiping is not allowed".into() }],
 //!         _ => vec![],
 //!     })
 //! });

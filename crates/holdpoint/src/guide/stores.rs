@@ -14,7 +14,7 @@
 //! - **One file, one process.** A lock file beside the database ensures this. A second process gets
 //!   [`SqliteOpenError::InUse`](crate::store::SqliteOpenError). The lock disappears with its process.
 //! - **Stored means synced.** A verdict, an event or the start of a tool call is acknowledged after the operating
-//!   system has confirmed that it is on the disk. Commits that arrive while a sync runs share the next one, so many
+//!   system has confirmed that it is on the disk. Commits that arrive while a sync runs share the next one: many
 //!   runs cost few syncs.
 //! - **A full disk refuses writes and recovers.** A failed sync ends the process, because it is then unknown what the
 //!   file contains. Open the file again to find out.
@@ -60,4 +60,4 @@
 //! # Time
 //!
 //! An engine and its store read the system clock. A test that must not wait gives both another clock:
-//! [`approvals`](super::approvals#if-nobody-answers) has an example.
+//! [`approvals`](super::approvals#if-no-answer-comes) has an example.

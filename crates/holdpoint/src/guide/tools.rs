@@ -59,7 +59,7 @@
 //! let pay = FunctionTool::new(
 //!     ToolDefinition::new("pay", "Pays a bill").timeout(std::time::Duration::from_secs(90)),
 //!     |request: ToolRequest| async move {
-//!         // `send` stands for your client: the key goes out with the request.
+//!         // `send` is your client: the key goes out with the request.
 //!         match send(&request.idempotency_key).await {
 //!             Ok(receipt) => receipt.into_outcome(),
 //!             Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => {
@@ -125,7 +125,7 @@
 //! let held = engine.run(Message::to("clerk", "How warm is it?")).await?;
 //! let RunOutcome::Suspended(pending) = &held.outcome else { panic!("{held:?}") };
 //! assert_eq!(pending[0].kind, SuspensionKind::External);
-//! // No person has to answer it, so it is not in the list; whoever measures knows the run and the call.
+//! // No person has to answer it, so it is not in the list; the service that measures knows the run and the call.
 //! assert_eq!(engine.pending(&Tenant::default()).await?, []);
 //! let measured = Decide::result(&held.run, &pending[0].call_id, "sensor", json!({"degrees": 20}));
 //! assert_eq!(engine.decide(measured).await?, Verdict::Accepted);

@@ -357,7 +357,7 @@ fn faults_are_one_json_object_where_json_is_asked_for() {
                 },
                 {
                     "file": "holdpoint.toml", "line": 3, "key": "auth",
-                    "what": "there is no key, so nobody could call; add [[auth.keys]], or remove [auth] to be open on \
+                    "what": "there is no key, so no client could call; add [[auth.keys]], or remove [auth] to be open on \
                              this machine",
                 },
             ],

@@ -163,7 +163,7 @@ fn a_call_in_doubt_is_given_up_and_its_crash_is_shown() {
     server.run_with(&run, "completed");
     let story = client.shows(&["replay", &run]);
     for sentence in [
-        "The process died with attempt 1 of pay (call_p); another one goes on.",
+        "The process died with attempt 1 of pay (call_p); another one continues.",
         "pay (call_p) is in doubt (the worker was lost): it may or may not have taken effect.",
         "pay (call_p) is cancelled: given_up; it may have taken effect.",
     ] {

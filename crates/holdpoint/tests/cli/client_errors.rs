@@ -90,8 +90,8 @@ fn an_answer_that_is_neither_http_nor_tls_does_not_blame_the_scheme() {
     let ssh = "SSH-2.0-OpenSSH_9.6\r\n\r\n";
     for (arguments, next) in [
         (&["runs", "list"][..], "Try again."),
-        (&["runs", "interrupt", "run_0"], "It may have been heard"),
-        (&["approvals", "reject", "apr_0"], "It may have been heard"),
+        (&["runs", "interrupt", "run_0"], "It may have been received"),
+        (&["approvals", "reject", "apr_0"], "It may have been received"),
     ] {
         let canned_server = CannedServer::answering(vec![ssh.to_owned(), ssh.to_owned()]);
         let said = Client::at(&format!("http://{}", canned_server.address)).fails(arguments, 1);
@@ -137,7 +137,7 @@ fn a_missing_or_foreign_server_is_reported() {
     let canned_server = CannedServer::answering(vec![torn.to_owned(), torn.to_owned()]);
     let said =
         Client::at(&format!("http://{}", canned_server.address)).fails(&["approvals", "reject", "apr_0"], 1);
-    assert!(said.starts_with("NO_ANSWER: ") && said.contains("may have been heard"), "{said}");
+    assert!(said.starts_with("NO_ANSWER: ") && said.contains("may have been received"), "{said}");
 }
 
 #[test]

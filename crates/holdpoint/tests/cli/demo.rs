@@ -1,22 +1,41 @@
 //! `holdpoint demo`: what it prints is true.
 
+use std::process::Command;
+
 use serde_json::Value;
 
-use crate::program::Folder;
+use crate::program::{Folder, state_home};
 use crate::server::{Server, call};
 
 const DEMO: [&str; 5] = ["demo", "--listen", "127.0.0.1:0", "--folder", "try"];
 
-/// The commands that it prints, in order.
+/// The commands of curl that it prints: list, approve, show.
 fn commands(server: &Server) -> Vec<String> {
-    let mut commands = Vec::new();
-    while commands.len() < 3 {
+    printed(server).curl
+}
+
+struct Printed {
+    curl: Vec<String>,
+    /// With the program itself.
+    approve: String,
+}
+
+/// Reads up to the last line of the instructions.
+fn printed(server: &Server) -> Printed {
+    let (mut curl, mut approve) = (Vec::new(), String::new());
+    loop {
         let line = server.line();
+        if line.starts_with("This window reports") {
+            // They are printed in the order list, show, approve.
+            curl.swap(1, 2);
+            return Printed { curl, approve };
+        }
         if line.starts_with("curl ") {
-            commands.push(line);
+            curl.push(line);
+        } else if line.contains(" approvals approve ") {
+            approve = line;
         }
     }
-    commands
 }
 
 /// What curl would do with a line, as far as these lines go.
@@ -95,4 +114,41 @@ fn a_demo_without_a_folder_leaves_nothing() {
     assert_eq!(server.ended().0, Some(0));
     assert_eq!(std::fs::read_dir(&temporary).expect("it can be read").count(), 0);
     assert_eq!(folder.names(), ["temporary"]);
+}
+
+#[test]
+fn the_command_of_the_program_approves_and_the_demo_reports_it() {
+    let folder = Folder::new();
+    let server = Server::start(folder.path(), &DEMO);
+    let Printed { curl: lines, approve } = printed(&server);
+    let digest = curl(&lines[0]).1["approvals"][0]["arguments_digest"].as_str().expect("a digest").to_owned();
+    // A test has no terminal on which the command could ask.
+    let script = format!("{approve} --yes --expect-digest {digest}");
+    let approved = Command::new("bash")
+        .args(["-c", &script])
+        .current_dir(folder.path())
+        .env("XDG_STATE_HOME", state_home())
+        .env_remove("HOLDPOINT_TOKEN")
+        .output()
+        .expect("a shell starts");
+    assert!(approved.status.success(), "{script}: {approved:?}");
+    let line = server.line();
+    assert!(line.starts_with("approved by ") && line.ends_with(", file written to try/written"), "{line}");
+    assert!(folder.path().join("try/written/minutes.txt").exists(), "the line is true when it is printed");
+}
+
+#[test]
+fn the_demo_reports_a_rejection_and_no_request() {
+    let folder = Folder::new();
+    let server = Server::start(folder.path(), &DEMO);
+    let lines = commands(&server);
+    assert_eq!(curl(&lines[2]).0, 200);
+    assert_eq!(curl(&lines[1].replace("/approve", "/reject")).0, 200);
+    let line = server.line();
+    assert!(line.starts_with("rejected by ") && line.ends_with(", no file was written"), "{line}");
+    assert!(!folder.path().join("try/written/minutes.txt").exists());
+    server.signal("INT");
+    let (code, log) = server.ended();
+    assert_eq!(code, Some(0));
+    assert!(!log.iter().any(|line| line.contains("answered")), "no line per request: {log:#?}");
 }

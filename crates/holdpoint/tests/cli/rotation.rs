@@ -68,7 +68,7 @@ fn keys_are_rotated_by_a_reload_and_streams_of_the_old_one_end() {
 
     write(&folder, "holdpoint.toml", &with_keys(&[("new", NEW)]));
     server.signal("HUP");
-    server.wait_for("the configuration was read again");
+    server.wait_for("the configuration was reloaded");
     // The line is written before the keys are in force; both are waited for.
     let until = Instant::now() + Duration::from_secs(30);
     let mut some = [0; 1024];

@@ -117,7 +117,7 @@ fn client_and_external_tools_wait_for_their_result() {
     write(&folder, "script.json", &asks_for("post_office", json!({})).to_string());
     server.signal("HUP");
     let mut server = server;
-    server.wait_for("the configuration was read again");
+    server.wait_for("the configuration was reloaded");
     let run = server.begin("clerk", "Send it.");
     let held = server.run_with(&run, "waiting_tool");
     assert_eq!(held["pending"][0]["kind"], "external", "{held}");
@@ -130,7 +130,7 @@ fn sigterm_lets_a_running_call_finish_and_exits_with_0() {
     let run = server.begin("clerk", "Sleep.");
     server.until(&format!("/v1/runs/{run}/calls"), |calls| calls["calls"][0]["status"] == "running");
     server.signal("TERM");
-    server.wait_for("told to stop");
+    server.wait_for("stop requested");
     // It says so while the call goes on.
     let (code, _) = server.get("/readyz");
     assert_eq!(code, 503);
@@ -168,7 +168,7 @@ fn a_second_signal_ends_it_at_once_and_nothing_is_lost() {
     let run = server.begin("clerk", "Sleep.");
     server.until(&format!("/v1/runs/{run}/calls"), |calls| calls["calls"][0]["status"] == "running");
     server.signal("TERM");
-    server.wait_for("told to stop");
+    server.wait_for("stop requested");
     server.signal("TERM");
     let (code, said) = server.ended();
     assert_eq!(code, Some(1), "{said:#?}");
@@ -239,7 +239,7 @@ fn rules_are_checked_against_schemas_at_the_start_and_when_the_file_is_read_agai
     server.signal("HUP");
     let line = server.wait_for(can_leave_out);
     assert!(line.contains("WARN") && line.contains(rule), "{line}");
-    server.wait_for("was read again");
+    server.wait_for("was reloaded");
 }
 
 #[test]

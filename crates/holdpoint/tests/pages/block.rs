@@ -35,7 +35,7 @@ impl Does {
                 Self::Write { name: (*name).to_owned() }
             }
             ["json"] => Self::Show { is_json: true },
-            ["text" | "rust"] => Self::Show { is_json: false },
+            ["text" | "rust" | "mermaid"] => Self::Show { is_json: false },
             _ => return None,
         })
     }
@@ -51,7 +51,7 @@ pub(crate) fn blocks(page: &str, text: &str) -> Result<Vec<Block>, String> {
             (Some(info), None) => {
                 let does = Does::from_info(info).ok_or_else(|| {
                     format!(
-                        "{page}:{number}: nobody knows what a block `{info}` is for; see tests/pages/main.rs"
+                        "{page}:{number}: unknown block type `{info}`; tests/pages/main.rs lists the known ones"
                     )
                 })?;
                 open = Some(Block { line: number, does, text: String::new() });

@@ -2,14 +2,14 @@
 //!
 //! What a fenced block is, its first line says:
 //!
-//! | first line | what becomes of it |
+//! | first line | what the test does with it |
 //! |---|---|
 //! | `sh` | run by one shell for the whole page, which stops at the first command that fails |
-//! | `sh server` | started, and goes on until the end of the page or the next such block |
+//! | `sh server` | started, and runs until the end of the page or the next such block |
 //! | `sh in-the-tree` | the same as `sh`, in the folder of the source |
 //! | `toml NAME`, `json NAME`, `python NAME`, `typescript NAME` | written into a file of that name; every `holdpoint.toml` must pass `holdpoint check` |
-//! | `json output`, `text output` | what the block before it, or the server, has said; `…` stands for anything |
-//! | `json`, `text`, `rust` | for the reader: `json` must be JSON, and `rust` is run as a test of the documentation |
+//! | `json output`, `text output` | what the block before it, or the server, has printed; `…` matches anything |
+//! | `json`, `text`, `rust`, `mermaid` | for the reader: `json` must be JSON, `rust` is run as a test of the documentation, and the machine's tests compare `mermaid` with its transition tables |
 //!
 //! A reader puts their own ids in the place of `RUN_ID` and `APPROVAL_ID`, and so does the test: the last ones that it saw.
 //! `Bearer TOKEN` gets the token of the server, where it has no `[auth]`.
@@ -36,7 +36,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the tree is there")
 }
 
-/// Reads the page as somebody who types everything.
+/// Types every command of the page.
 fn follow(page: &str, commands_min: usize) {
     follow_with(page, commands_min, &[]);
 }
@@ -136,7 +136,7 @@ fn operations() {
     follow("docs/operations.md", 3);
 }
 
-/// Also where nothing is run: a block that says nothing about itself is not looked at by anybody.
+/// Even on pages that are not run: a block without a purpose would never be checked.
 #[test]
 fn every_block_of_every_page_declares_its_purpose() {
     let mut pages = vec!["README.md".to_owned()];
@@ -157,7 +157,10 @@ fn every_block_of_every_page_declares_its_purpose() {
         let text = std::fs::read_to_string(root().join(&page)).expect("the page is there");
         if text.contains("\n```rust\n") {
             let included = format!("include_str!(\"../../../{page}\")");
-            assert!(include_str!("../../src/lib.rs").contains(&included), "{page}: nobody compiles its Rust");
+            assert!(
+                include_str!("../../src/lib.rs").contains(&included),
+                "{page}: its Rust is never compiled"
+            );
         }
         for Block { line, does, text } in blocks(&page, &text).unwrap_or_else(|why| panic!("{why}")) {
             if matches!(does, Does::Show { is_json: true }) {

@@ -32,13 +32,18 @@ case "$1" in
 esac
 "#;
 
-/// Whoever builds the program here would build what is built already.
+/// The program is built already. `cargo run` starts it, and `cargo build` links it to where `make demo` looks.
 const CARGO: &str = r#"#!/bin/sh
+case "$*" in
+    "build "*"--profile demo -p holdpoint "*)
+        mkdir -p "$CARGO_TARGET_DIR/demo"
+        exec ln -sf "$(command -v holdpoint)" "$CARGO_TARGET_DIR/demo/holdpoint" ;;
+esac
 for word; do
     shift
     if [ "$word" = -- ]; then exec holdpoint "$@"; fi
 done
-echo 'this page asks cargo for more than to run the program' >&2
+echo 'this page asks cargo for more than to build and run the program' >&2
 exit 1
 "#;
 
@@ -332,7 +337,8 @@ fn command(folder: &Path, line: &str) -> Command {
         .env("PATH", format!("{}:{path}", folder.join("bin").display()))
         .env("HOLDPOINT_PROGRAM", env!("CARGO_BIN_EXE_holdpoint"))
         .env("XDG_STATE_HOME", folder.join("state"))
-        // Whatever the terminal of whoever runs the tests has set.
+        .env("CARGO_TARGET_DIR", folder.join("target"))
+        // The terminal in which the tests run may have set these.
         .env_remove("HOLDPOINT_TOKEN")
         .env_remove("MAKEFLAGS")
         .env_remove("MAKELEVEL")

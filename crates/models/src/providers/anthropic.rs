@@ -243,7 +243,7 @@ impl AnthropicDecoder {
             }
             "input_json_delta" => match self.calls.get(&count(event, "index")) {
                 Some(call_index) => answer.add_arguments(*call_index, required_text(delta, "partial_json")?),
-                None => Err(corrupt("arguments of a call that nobody asked for")),
+                None => Err(corrupt("arguments of a call that was not announced")),
             },
             // Citations.
             _ => Ok(()),

@@ -116,7 +116,7 @@ impl ResponseReader {
                     Some(transient(format!("the connection was lost: {}", root_cause(&error))))
                 }
                 Ok(None) => return self.process_rest(),
-                Err(_) => Some(transient(format!("nothing was heard for {:?}", limit.1))),
+                Err(_) => Some(transient(format!("nothing was received for {:?}", limit.1))),
             };
             // Anything after the finish reason is optional: the answer is complete without it.
             let complete = self.answer.finish.is_some();

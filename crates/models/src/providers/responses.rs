@@ -156,7 +156,7 @@ impl StreamDecoder for ResponsesDecoder {
             }
             "response.function_call_arguments.delta" => match self.calls.get(&count(event, "output_index")) {
                 Some(call_index) => answer.add_arguments(*call_index, required_text(event, "delta")?),
-                None => Err(corrupt("arguments of a call that nobody asked for")),
+                None => Err(corrupt("arguments of a call that was not announced")),
             },
             "response.completed" => self.decode_end(event, FinishReason::Answered, answer),
             "response.incomplete" => {

@@ -86,7 +86,7 @@ fn reply(part: &RawValue, path: String) -> Result<Reply, ScriptError> {
     if let Some((path, error)) = fields.part("error") {
         if let Some(other) = fields.first_key() {
             let what =
-                format!("`{other}` stands beside `error`, but a reply that fails says nothing; keep one");
+                format!("`{other}` is set beside `error`, but a reply that fails says nothing; keep one");
             return Err(ScriptError::at(&fields.path, what));
         }
         return Ok(failure(error, path)?.after(delay));
@@ -137,7 +137,7 @@ fn call(part: &RawValue, path: String) -> Result<ModelCall, ScriptError> {
     let arguments = match (fields.part("arguments"), fields.value("arguments_text")?) {
         (Some(_), Some(_)) => {
             let what =
-                "`arguments_text` stands beside `arguments`, but a call has one or the other; keep one";
+                "`arguments_text` is set beside `arguments`, but a call has one or the other; keep one";
             return Err(ScriptError::at(&fields.path, what));
         }
         // Arguments that would be invalid from a real model stay as text, for example with a duplicate key.
@@ -168,7 +168,7 @@ impl<'a> Fields<'a> {
                 return Err(ScriptError::at(&path, what));
             }
             if parts.contains_key(&key) {
-                return Err(ScriptError::at(&path, format!("the key `{key}` stands here twice; keep one")));
+                return Err(ScriptError::at(&path, format!("the key `{key}` appears twice; keep one")));
             }
             parts.insert(key, value);
         }

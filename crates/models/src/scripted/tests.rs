@@ -345,7 +345,7 @@ fn an_unknown_key_is_refused_at_every_level() {
 fn a_duplicate_key_is_refused() {
     assert_eq!(
         mistake_in_reply(r#"{"text": "a", "text": "b"}"#),
-        "rules[0].replies[1]: the key `text` stands here twice; keep one"
+        "rules[0].replies[1]: the key `text` appears twice; keep one"
     );
 }
 
@@ -387,7 +387,7 @@ fn an_error_beside_an_answer_is_refused() {
     for other in ["\"text\": \"a\"", "\"tool_calls\": []", "\"usage\": {}", "\"delta_chars\": 4"] {
         let said = mistake_in_reply(&format!(r#"{{"error": {{"status": 500, "message": "no"}}, {other}}}"#));
         let key = other.split('"').nth(1).unwrap();
-        assert!(said.starts_with(&format!("rules[0].replies[1]: `{key}` stands beside `error`")), "{said}");
+        assert!(said.starts_with(&format!("rules[0].replies[1]: `{key}` is set beside `error`")), "{said}");
     }
 }
 
@@ -417,5 +417,5 @@ fn a_value_of_the_wrong_kind_is_refused_with_its_key() {
     }
     let both = r#"{"tool_calls": [{"name": "a", "arguments": {}, "arguments_text": "{}"}]}"#;
     let said = mistake_in_reply(both);
-    assert!(said.starts_with("rules[0].replies[1].tool_calls[0]: `arguments_text` stands beside"), "{said}");
+    assert!(said.starts_with("rules[0].replies[1].tool_calls[0]: `arguments_text` is set beside"), "{said}");
 }

@@ -12,7 +12,7 @@ use crate::fake::{ConnectionScript, Step};
 #[derive(Clone)]
 pub(crate) struct Case {
     pub(crate) name: &'static str,
-    /// None: nobody listens.
+    /// None: no server listens.
     pub(crate) script: Option<ConnectionScript>,
     pub(crate) expected: Expected,
     pub(crate) timeouts: Timeouts,
@@ -144,7 +144,7 @@ fn answers(provider: Provider) -> Vec<Case> {
             vec![head(provider), Step::Body(unended.into_bytes()), Step::End],
             hello,
         ),
-        case("words that nobody knows", whole(provider, &odd), text("Yes.")),
+        case("unknown event types", whole(provider, &odd), text("Yes.")),
         case("thinking first", whole(provider, &thinking), thought("Hm.", "Yes.")),
         case("a call", whole(provider, &ASKED), calls("", &[("call_a", "echo", "{\"text\":\"a\"}")])),
         case("a call without arguments", whole(provider, &bare), calls("", &[("call_a", "echo", "{}")])),
@@ -165,12 +165,12 @@ fn waits(provider: Provider) -> Vec<Case> {
     let slow = in_pieces(provider, &HELLO, 40, Duration::from_millis(20));
     let first = Timeouts { first_byte: SHORT, ..PATIENT };
     let idle = Timeouts { idle: SHORT, ..PATIENT };
-    let heard = "nothing was heard for 250ms";
+    let silence = "nothing was received for 250ms";
     let late = |name, script, expected, timeouts| Case { timeouts, ..case(name, script, expected) };
     vec![
         late("no answer at all", vec![Step::Hang], Expected::Again("no answer within 250ms", None), first),
-        late("a head and no word", vec![head(provider), Step::Hang], Expected::Again(heard, None), first),
-        late("silence in the middle", silent_in_the_middle, Expected::Again(heard, None), idle),
+        late("a head and no word", vec![head(provider), Step::Hang], Expected::Again(silence, None), first),
+        late("silence in the middle", silent_in_the_middle, Expected::Again(silence, None), idle),
         late(
             "slow, but never silent",
             slow,
@@ -296,12 +296,12 @@ fn endings(provider: Provider) -> Vec<Case> {
             Expected::Again("it broke off: overloaded", None),
         ),
         case(
-            "a wrong request, told late",
+            "a wrong request, reported late",
             trouble(ProviderFailure::Wrong),
             Expected::ForGood("it broke off: bad input"),
         ),
         case(
-            "the context is full, told late",
+            "the context is full, reported late",
             trouble(ProviderFailure::ContextFull),
             Expected::ForGood("does not fit into the model's context"),
         ),

@@ -13,7 +13,7 @@ pub(crate) enum StreamEvent {
     Call(u64, &'static str, &'static str),
     /// A piece of the arguments of the call at this place.
     Arguments(u64, &'static str),
-    /// Something that nobody has heard of yet.
+    /// An event of a type that the client does not know.
     Unknown,
     Finish(StopReason),
     /// 11 tokens in, 7 out, and that there is no more.

@@ -1,4 +1,4 @@
-//! Whoever drops a call closes the provider's socket: nothing is paid for that nobody reads.
+//! Dropping a call closes the provider's socket: no output is paid for that the caller does not read.
 
 use std::time::Duration;
 

@@ -25,7 +25,7 @@ pub(crate) enum Step {
 
 pub(crate) type ConnectionScript = Vec<Step>;
 
-/// What a story is told by the fake while it happens.
+/// What the fake reports to a test while it happens.
 #[derive(Debug)]
 pub(crate) enum FakeEvent {
     /// It hangs.
@@ -68,7 +68,7 @@ impl Fake {
     }
 
     pub(crate) fn received(&self) -> Vec<Received> {
-        self.received.lock().expect("nobody panicked with it").clone()
+        self.received.lock().expect("the lock is not poisoned").clone()
     }
 
     /// The next news, within a time that only a broken program takes.
@@ -78,13 +78,13 @@ impl Fake {
     }
 }
 
-/// An address at which nobody listens.
+/// An address at which no server listens.
 pub(crate) async fn closed_address() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     format!("http://{}", listener.local_addr().expect("an address"))
 }
 
-/// Whoever hangs up in the middle ends the story: that is what some of them are about.
+/// A client that hangs up in the middle ends the script: some tests are about that.
 async fn serve(
     mut socket: TcpStream,
     script: ConnectionScript,
@@ -92,7 +92,7 @@ async fn serve(
     events: UnboundedSender<FakeEvent>,
 ) {
     let Some(request) = read_request(&mut socket).await else { return };
-    received.lock().expect("nobody panicked with it").push(request);
+    received.lock().expect("the lock is not poisoned").push(request);
     for step in script {
         let written = match step {
             Step::Head(status, headers) => {

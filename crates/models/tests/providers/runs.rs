@@ -35,7 +35,7 @@ async fn watched(provider: Provider, scripts: Vec<ConnectionScript>) -> (Vec<Fac
     let (_, mut feed) = engine.stream(Message::to("clerk", "Hello")).await.expect("a run");
     let (mut facts, mut live) = (Vec::new(), Vec::new());
     while let Some(item) = feed.next().await {
-        match item.expect("a feed that goes on") {
+        match item.expect("a feed without an error") {
             FeedItem::Event(committed) => facts.push(committed.event.fact.clone()),
             FeedItem::Live(item) => live.push(item),
             FeedItem::Unreadable(event) => panic!("event {} cannot be decoded", event.seq),
@@ -140,7 +140,7 @@ async fn the_next_model_answers_the_same_step_when_the_first_has_spent_its_tries
         let (_, mut feed) = engine.stream(Message::to("clerk", "Hello")).await.expect("a run");
         let (mut retried, mut steps) = (Vec::new(), 0);
         while let Some(item) = feed.next().await {
-            let FeedItem::Event(committed) = item.expect("a feed that goes on") else { continue };
+            let FeedItem::Event(committed) = item.expect("a feed without an error") else { continue };
             if let Fact::ModelRetrying { attempt, error, .. } = &committed.event.fact {
                 retried.push((*attempt, error.clone()));
             }

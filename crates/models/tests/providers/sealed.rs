@@ -1,5 +1,5 @@
-//! Reasoning that a provider signed or encrypted: it comes back to whoever made it, as long as a turn lasts, and nobody else
-//! is given it.
+//! Reasoning that a provider signed or encrypted: it goes back to that provider, as long as a turn lasts, and to no
+//! other one.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::dialects::ALL;
 use crate::fake::{ConnectionScript, Fake, Step};
 use crate::table::{request, user};
 
-/// Stands in everything that only its provider can read.
+/// Part of everything that only its provider can read.
 const SECRET: &str = "c2VhbGVk";
 const SEALING: [Provider; 3] = [Provider::Anthropic, Provider::OpenAi, Provider::Gemini];
 
@@ -225,7 +225,7 @@ async fn sealed_reasoning_is_sent_only_to_its_provider() {
             let body =
                 sent(&elsewhere, &thinking(other, "m-1", &elsewhere.url), continued_request(&answer)).await;
             assert!(!body.to_string().contains(SECRET), "{maker:?} to {other:?}: {body}");
-            assert_eq!(body.get("thinking"), None, "a turn of somebody else ends without thinking");
+            assert_eq!(body.get("thinking"), None, "a turn of another provider ends without thinking");
         }
     }
 }
@@ -277,7 +277,7 @@ async fn anthropic_answers_without_thinking_are_recognised_within_a_turn() {
     };
     let body = sent(&fake, &model, messages(&second)).await;
     assert!(body["thinking"].is_object() && body.to_string().contains(SECRET), "{body}");
-    // The same call, but of somebody else.
+    // The same call, but of an unknown origin.
     let foreign = ModelAnswer { origin: engine::model::Origin::default(), ..second };
     let body = sent(&fake, &model, messages(&foreign)).await;
     assert!(body.get("thinking").is_none() && !body.to_string().contains(SECRET), "{body}");

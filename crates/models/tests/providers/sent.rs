@@ -213,7 +213,7 @@ async fn params_are_sent_where_the_provider_has_them_and_plugins_win() {
         let settings = ProviderSettings::new(provider, "m-1")
             .param("temperature", 0.5)
             .param("seed", 1)
-            // Nobody can make it speak in another way than it is listened to.
+            // A setting cannot turn off the streaming that the client relies on.
             .param("stream", false);
         let mut request = request([user(json!("Hello"))]);
         request.params = vec![("temperature".to_owned(), Arc::new(json!(0.1)))];
@@ -238,8 +238,8 @@ async fn anthropic_continues_without_thinking_if_its_thinking_blocks_are_missing
     };
     let begins = received_by(thinking(), request([user(json!("Hello"))])).await.body;
     assert_eq!(begins["thinking"]["budget_tokens"], json!(1024));
-    let goes_on = received_by(thinking(), conversation()).await.body;
-    assert_eq!(goes_on.get("thinking"), None);
+    let continued = received_by(thinking(), conversation()).await.body;
+    assert_eq!(continued.get("thinking"), None);
 }
 
 #[tokio::test]

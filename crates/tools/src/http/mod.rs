@@ -230,7 +230,7 @@ impl Tool for HttpTool {
                     None => outcome,
                 },
                 () = cancelled.cancelled() => {
-                    Outcome::Unknown { why: "nobody waited for the answer".into(), retry_after_ms: None }
+                    Outcome::Unknown { why: "the call was cancelled before the answer arrived".into(), retry_after_ms: None }
                 }
             }
         })

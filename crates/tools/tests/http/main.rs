@@ -4,7 +4,7 @@
     clippy::panic,
     clippy::expect_used,
     clippy::indexing_slicing,
-    reason = "a story that cannot be told fails"
+    reason = "a test fails by panicking"
 )]
 
 mod fake;

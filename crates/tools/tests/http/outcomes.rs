@@ -1,4 +1,4 @@
-//! What becomes of an attempt, by what the server does and by whether the call may be repeated.
+//! The outcome of an attempt, by what the server does and by whether the call may be repeated.
 
 use std::sync::Arc;
 
@@ -172,6 +172,6 @@ async fn a_cancelled_call_closes_its_connection() {
     let call = tokio::spawn(async move { tool.call(asked).await });
     fake.asked.notified().await;
     stop.cancel();
-    assert_eq!(unknown(&call.await.unwrap()).0, "nobody waited for the answer");
+    assert_eq!(unknown(&call.await.unwrap()).0, "the call was cancelled before the answer arrived");
     fake.left.notified().await;
 }

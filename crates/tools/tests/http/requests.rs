@@ -37,9 +37,9 @@ async fn a_request_identifies_its_call_and_has_its_idempotency_key() {
     assert_eq!(first.header("idempotency-key").as_deref(), Some("0a1b"));
     assert_eq!(first.header("content-type").as_deref(), Some("application/json"));
     assert_eq!(first.header("authorization").as_deref(), Some("Bearer s3cret"));
-    let told = json!({"tool": "transfer", "tenant": "default", "call_id": "call_0", "run_id": "run_1",
+    let expected = json!({"tool": "transfer", "tenant": "default", "call_id": "call_0", "run_id": "run_1",
         "thread_id": "thr_1", "step": 2, "attempt": 3, "arguments": {"to": "bob", "amount": 5}});
-    assert_eq!(first.body, told);
+    assert_eq!(first.body, expected);
     assert_eq!(of_acme.body["tenant"], "acme", "another tenant may have a thread of the same name");
     assert_eq!(second.body["resume"], json!({"state": {"ticket": 7}, "answer": "yes", "by": "ann"}));
     assert_eq!(third.body["resume"], json!({"state": null, "answer": null, "by": "ann"}));
@@ -111,7 +111,7 @@ async fn a_connection_is_used_again() {
 }
 
 /// The server says that the connection stays open, and closes it all the same. Nothing of the next call was sent there, so
-/// nobody has to be asked whether it happened.
+/// no person has to be asked whether it happened.
 #[tokio::test]
 async fn a_connection_that_was_closed_meanwhile_leaves_no_doubt() {
     let kept = "HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nsent";
@@ -137,7 +137,7 @@ impl ClosingServer {
     fn start() -> Self {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}/tool", listener.local_addr().unwrap());
-        let ((close, told), (say, closed)) = (mpsc::channel::<()>(), mpsc::channel());
+        let ((close, closing), (say, closed)) = (mpsc::channel::<()>(), mpsc::channel());
         let received = Arc::<AtomicUsize>::default();
         let count = received.clone();
         // One request on each connection; the next connection is taken once this one is closed.
@@ -159,7 +159,7 @@ impl ClosingServer {
                 count.fetch_add(1, Ordering::SeqCst);
                 let mut stream = stream.into_inner();
                 stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nsent").unwrap();
-                if told.recv().is_err() {
+                if closing.recv().is_err() {
                     return;
                 }
                 drop(stream);
@@ -169,7 +169,7 @@ impl ClosingServer {
         Self { url, close, closed, received }
     }
 
-    /// The connection is closed when this returns, and whoever holds the other end has not seen it.
+    /// The connection is closed when this returns, and the client has not noticed it.
     fn close(&self) {
         self.close.send(()).unwrap();
         self.closed.recv().unwrap();

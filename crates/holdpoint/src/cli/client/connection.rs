@@ -278,7 +278,7 @@ impl Connection {
         Problem::new(
             "NOT_HOLDPOINT",
             format!("{} {what}", self.server_url.base),
-            "Look at --url and HOLDPOINT_URL, and at what stands between you and the server.",
+            "Check --url and HOLDPOINT_URL, and any proxy between you and the server.",
             Exit::Other,
         )
     }
@@ -286,7 +286,7 @@ impl Connection {
 
 const RETRY_HINT: &str = "Try again.";
 /// The client cannot know whether the server has received the decision.
-const CHECK_FIRST_HINT: &str = "It may have been heard: look with holdpoint approvals list or holdpoint runs show first. A \
+const CHECK_FIRST_HINT: &str = "It may have been received: check with holdpoint approvals list or holdpoint runs show first. A \
     second decision on the same approval is refused.";
 
 fn no_ca_certificates() -> Problem {

@@ -158,8 +158,8 @@ impl EventFormatter {
             })
             .collect();
         match lost.as_slice() {
-            [] => "The process died; another one goes on with the run.".to_owned(),
-            lost => format!("The process died with {}; another one goes on.", lost.join(" and ")),
+            [] => "The process died; another one continues the run.".to_owned(),
+            lost => format!("The process died with {}; another one continues.", lost.join(" and ")),
         }
     }
 }
@@ -185,7 +185,7 @@ fn describe_pending(pending: &Value) -> String {
     let waits: Vec<String> = entries(pending)
         .map(|held| describe_wait(text(&held["kind"]), text(&held["tool"]), held["approval_id"].as_str()))
         .collect();
-    if waits.is_empty() { "somebody".to_owned() } else { waits.join(" and ") }
+    if waits.is_empty() { "a decision".to_owned() } else { waits.join(" and ") }
 }
 
 /// What a held call waits for. `tool` is already escaped.
@@ -193,7 +193,7 @@ pub(super) fn describe_wait(kind: String, tool: String, approval: Option<&str>) 
     let what = match kind.as_str() {
         "approval" => format!("the approval of {tool}"),
         "question" => format!("an answer to {tool}"),
-        "in_doubt" => format!("somebody who knows what became of {tool}"),
+        "in_doubt" => format!("a person to say what happened to {tool}"),
         "client_tool" => format!("the front end to do {tool}"),
         "external" => format!("the result of {tool} from outside"),
         "child_run" => format!("the run of {tool}"),
@@ -215,7 +215,7 @@ fn suspended(payload: &Value, call: &str) -> String {
             return format!("{call} is in doubt{why}: it may or may not have taken effect.");
         }
         "client_tool" => "is for the front end to do",
-        "external" => "goes on outside; its result will be posted",
+        "external" => "runs outside; its result will be posted",
         "child_run" => "is done by another agent",
         other => return format!("{call} is held: {other}."),
     };
@@ -333,12 +333,12 @@ mod tests {
     fn a_crash_a_doubt_and_its_resolver_are_shown() {
         let log = include_str!("../../../../http/tests/golden/killed_between_commit_and_answer.jsonl");
         assert_eq!(
-            formatted(log).get(5..12).expect("the story goes on"),
+            formatted(log).get(5..12).expect("the story continues"),
             [
                 "+0:00:00.510  post (call_1) runs, allowed by rule 0.",
-                "+0:01:00.000  The process died with attempt 1 of post (call_1); another one goes on.",
+                "+0:01:00.000  The process died with attempt 1 of post (call_1); another one continues.",
                 "+0:01:10.000  post (call_1) is in doubt: it may or may not have taken effect.",
-                "+0:01:10.000  The run waits for somebody who knows what became of post, apr_1.",
+                "+0:01:10.000  The run waits for a person to say what happened to post, apr_1.",
                 "+1:01:10.000  ana says what came of post (call_1).",
                 "+1:01:10.000  The run no longer waits.",
                 "+1:01:10.000  post (call_1) succeeded: {\"post\":41}",

@@ -85,7 +85,7 @@ impl LiveText {
             return added;
         }
         if !answer.line_is_open {
-            let begin = if answer.printed == 0 { "The model says: " } else { "The model goes on: " };
+            let begin = if answer.printed == 0 { "The model says: " } else { "The model continues: " };
             added.push_str(&format!("{time}  {begin}"));
             answer.line_is_open = true;
         }

@@ -45,13 +45,13 @@ mod tests {
     fn times_are_shown_since_the_start_of_the_run() {
         let at = |text: &str| parse_ms(text).expect("a time");
         let start = at("2026-01-01T00:00:00.000Z");
-        for (text, told) in [
+        for (text, expected) in [
             ("2026-01-01T00:00:00.915Z", "+0:00:00.915"),
             ("2026-01-01T02:00:01.420Z", "+2:00:01.420"),
             ("2026-01-03T00:00:00.000Z", "+48:00:00.000"),
             ("2025-12-31T00:00:00.000Z", "+0:00:00.000"),
         ] {
-            assert_eq!(elapsed(start, at(text)), told);
+            assert_eq!(elapsed(start, at(text)), expected);
         }
         assert_eq!(parse_ms("soon"), None);
     }

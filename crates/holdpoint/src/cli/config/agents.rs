@@ -126,7 +126,7 @@ fn read_models(table: &mut Table<'_>, catalog: &Catalog) -> Option<Vec<NamedMode
                 .refuse("it is missing; write the name of a [models.NAME] table");
         }
         (Some(one), None) => return Some(vec![named_model(&one, catalog)?]),
-        (Some(one), Some(_)) => return one.location.refuse("`models` stands beside it; keep one of them"),
+        (Some(one), Some(_)) => return one.location.refuse("`models` is also set; keep one of them"),
         (None, Some(list)) => list,
     };
     let items = list.items("a list of names of [models.NAME] tables")?;
@@ -138,7 +138,7 @@ fn read_models(table: &mut Table<'_>, catalog: &Catalog) -> Option<Vec<NamedMode
     for item in items {
         match named_model(&item, catalog) {
             Some((name, _)) if models.iter().any(|(known, _)| *known == name) => {
-                item.location.fault(format!("{name:?} stands here twice; remove one"));
+                item.location.fault(format!("{name:?} is listed twice; remove one"));
                 all_right = false;
             }
             Some(model) => models.push(model),
@@ -175,7 +175,7 @@ impl Tools {
         for item in entry.items("a list of the names of tools").unwrap_or_default() {
             let Some(name) = item.text("the name of a tool") else { continue };
             if tools.names.iter().any(|other| other == name) {
-                item.location.fault(format!("{name:?} stands here twice; remove one"));
+                item.location.fault(format!("{name:?} is listed twice; remove one"));
                 continue;
             }
             tools.names.push(name.to_owned());

@@ -64,8 +64,7 @@ impl Entry<'_> {
             return Some(text);
         }
         // An address can contain a password, and other people may read the message.
-        let shown =
-            if text.contains(['@', '?']) { "what stands here".to_owned() } else { format!("{text:?}") };
+        let shown = if text.contains(['@', '?']) { "this value".to_owned() } else { format!("{text:?}") };
         self.location.refuse(format!("{shown} is no such address; write {URL}"))
     }
 }

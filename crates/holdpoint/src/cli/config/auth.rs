@@ -82,7 +82,7 @@ impl Auth {
         };
         if items.is_empty() {
             return location.refuse(
-                "there is no key, so nobody could call; add [[auth.keys]], or remove [auth] to be open on this machine",
+                "there is no key, so no client could call; add [[auth.keys]], or remove [auth] to be open on this machine",
             );
         }
         let mut keys: Vec<Key> = Vec::new();
@@ -125,7 +125,7 @@ fn read_key(
         if RESERVED.contains(&name) || name.starts_with(RESERVED_PREFIX) {
             return entry
                 .location
-                .refuse(format!("{name:?} means somebody without a key; choose another name"));
+                .refuse(format!("{name:?} means a client without a key; choose another name"));
         }
         Some(Principal::from(name))
     });

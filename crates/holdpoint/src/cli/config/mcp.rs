@@ -27,7 +27,7 @@ fn read_server(mut table: Table<'_>) {
         (None, None) => {
             table.location.missing("command").fault("it is missing; write the program to start, or a url");
         }
-        (Some(_), Some(url)) => url.location.fault("it stands beside command; keep one of them"),
+        (Some(_), Some(url)) => url.location.fault("command is also set; keep one of them"),
         (Some(command), None) => {
             command.nonempty("the program to start");
         }

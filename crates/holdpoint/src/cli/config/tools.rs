@@ -201,7 +201,7 @@ fn with_effect(definition: ToolDefinition, effect: EffectClass) -> ToolDefinitio
     }
 }
 
-const DESCRIPTION: &str = "what the tool does, for the model and for whoever approves";
+const DESCRIPTION: &str = "what the tool does, for the model and for the approver";
 pub(super) const EFFECTS: [(&str, EffectClass); 3] =
     [("read", EffectClass::Read), ("idempotent", EffectClass::Idempotent), ("write", EffectClass::Write)];
 const APPROVALS: [(&str, Approval); 3] =

@@ -74,9 +74,9 @@ pub(super) fn reload(
             let again = reload_from_file(&engine, options, &fixed, &open_token).await;
             match &again {
                 Ok(Reloaded { agents, .. }) => {
-                    tracing::info!(agents = agents.len(), "the configuration was read again");
+                    tracing::info!(agents = agents.len(), "the configuration was reloaded");
                 }
-                Err(why) => tracing::error!(why, "the configuration was read again, and nothing was changed"),
+                Err(why) => tracing::error!(why, "the configuration was reloaded, and nothing was changed"),
             }
             again
         })

@@ -123,7 +123,7 @@ impl RunningServer {
         let Self { engine, server, drain, mut serving, mut signals, log, .. } = self;
         // Drain before logging: readers of the log may rely on the server accepting nothing new after this line.
         server.drain();
-        tracing::info!(drain_ms = drain.as_millis() as u64, "told to stop; running calls may finish");
+        tracing::info!(drain_ms = drain.as_millis() as u64, "stop requested; running calls may finish");
         let shutdown = async {
             let began = Instant::now();
             // The engine is still running, so each of these requests gets its real response.
@@ -137,7 +137,7 @@ impl RunningServer {
         tokio::select! {
             () = shutdown => {}
             () = signals.wait_for_stop() => {
-                tracing::warn!("told to stop again; what runs is left as after a crash");
+                tracing::warn!("stop requested again; exiting, and running calls are left as after a crash");
                 log.flush();
                 exit(1);
             }
@@ -169,7 +169,7 @@ fn cannot_listen(address: SocketAddr, why: &std::io::Error) -> Problem {
     Problem::new(
         "CANNOT_LISTEN",
         format!("{address} cannot be listened on: {why}"),
-        "Stop whoever listens there, or name another address with --listen; port 0 picks one that is free.",
+        "Stop the process that listens there, or name another address with --listen; port 0 picks one that is free.",
         Exit::Other,
     )
 }

@@ -27,7 +27,7 @@ pub(super) struct Approve {
     /// Run the call with these arguments instead
     #[arg(long, value_name = "JSON|@FILE")]
     arguments: Option<String>,
-    /// Approve these arguments alone: the SHA-256 that stands in arguments_digest
+    /// Approve only these arguments: the SHA-256 from arguments_digest
     #[arg(long, value_name = "DIGEST")]
     expect_digest: Option<String>,
     /// Kept with the approval

@@ -31,7 +31,7 @@ pub(super) struct ListApprovals {
     /// Only those of this thread
     #[arg(long, value_name = "THREAD")]
     thread: Option<String>,
-    /// No more than so many
+    /// At most this many
     #[arg(long, value_name = "N", default_value_t = LIMIT,
         value_parser = RangedU64ValueParser::<usize>::new().range(1..=1_000_000))]
     limit: usize,

@@ -12,10 +12,10 @@ use crate::cli::client::connection::Connection;
 pub(super) struct Reject {
     /// The id of the approval
     id: String,
-    /// Why; the model reads it where the run goes on
+    /// Why; the model reads it if the run continues
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
-    /// What becomes of the run; else on_reject of the message or the agent, else it ends
+    /// What happens to the run; else on_reject of the message or the agent, else it ends
     #[arg(long, value_name = "WHAT", value_parser = ["end_run", "continue"])]
     then: Option<String>,
 }

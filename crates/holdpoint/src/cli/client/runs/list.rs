@@ -28,7 +28,7 @@ pub(super) struct ListRuns {
     /// Only runs of this agent
     #[arg(long, value_name = "AGENT")]
     agent: Option<String>,
-    /// No more than so many
+    /// At most this many
     #[arg(long, value_name = "N", default_value_t = LIMIT,
         value_parser = RangedU64ValueParser::<usize>::new().range(1..=1_000_000))]
     limit: usize,
