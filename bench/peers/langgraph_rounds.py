@@ -147,7 +147,7 @@ def bytes_written():
 
 @contextlib.asynccontextmanager
 async def in_sqlite(asked, folder):
-    """One saver, how durable it is, and nobody else's processor time."""
+    """One saver, how durable it is, and only its own processor time."""
     connection = await aiosqlite.connect(os.path.join(folder, "checkpoints.db"))
     if asked.synchronous == "normal":
         await connection.execute("PRAGMA synchronous=NORMAL")

@@ -19,12 +19,12 @@ use serde_json::json;
 
 use crate::decisions;
 use crate::effort::Effort;
+use crate::environment::{AskOnce, Setting, StoreKind, agent, echo, many_threads, on, until, user_message};
 use crate::failure::Failure;
-use crate::noting_store::Notes;
 use crate::pace::{Done, milliseconds, repeat};
 use crate::progress::Progress;
+use crate::recording_store::StoreRecords;
 use crate::report::{Figure, Sheet, Target, Unit};
-use crate::stage::{AskOnce, Setting, StoreKind, agent, echo, many_threads, on, until, user_message};
 use crate::statistics::percentile;
 use crate::tool_process;
 
@@ -89,12 +89,12 @@ impl Entries {
 }
 
 /// Records when the model is called again.
-struct Asked {
+struct TimedModel {
     model: AskOnce,
     entries: Entries,
 }
 
-impl Model for Asked {
+impl Model for TimedModel {
     fn answers_at_once(&self) -> bool {
         true
     }
@@ -127,7 +127,7 @@ pub(crate) fn approvals(entries: &Entries) -> Agent {
 /// Like `approvals`, but with another tool for the held calls.
 pub(crate) fn approvals_by(entries: &Entries, transfer: impl Tool) -> Agent {
     let model = AskOnce::new(&[("a", "transfer"), ("b", "transfer"), ("c", "echo")]);
-    agent(Asked { model, entries: entries.clone() }).tool(transfer).tool(echo())
+    agent(TimedModel { model, entries: entries.clone() }).tool(transfer).tool(echo())
 }
 
 /// How fast the approver decides.
@@ -142,7 +142,7 @@ pub(crate) enum Reader {
 pub(crate) async fn one(
     engine: Engine,
     entries: Entries,
-    notes: Option<Arc<Notes>>,
+    notes: Option<Arc<StoreRecords>>,
 ) -> Result<Approval, Failure> {
     let begin = Instant::now();
     let (posted, mut watched) = engine.stream(user_message()).await?;
@@ -188,7 +188,7 @@ async fn decide(
     entries: &Entries,
     run: &RunId,
     call: &str,
-    notes: Option<&Notes>,
+    notes: Option<&StoreRecords>,
 ) -> Result<(Deciding, Instant), Failure> {
     if let Some(notes) = notes {
         notes.parked(engine).await?;
@@ -216,7 +216,7 @@ pub(crate) fn repetition(
         let mut opened = setting.open().await?;
         let entries = Entries::of(&opened.store);
         let notes = match reader {
-            Reader::Slow => Some(opened.noting()),
+            Reader::Slow => Some(opened.recording()),
             Reader::Instant => None,
         };
         let engine = opened.start(approvals(&entries)).await?;
@@ -236,7 +236,7 @@ pub(crate) fn repetition(
 }
 
 /// Selects one of a run's times.
-type Value = fn(&Approval) -> f64;
+type ApprovalValue = fn(&Approval) -> f64;
 
 pub(crate) fn run(
     setting: &Setting,
@@ -253,7 +253,7 @@ pub(crate) fn run(
         together.push(repetition(setting, effort, concurrency, Reader::Instant)?);
     }
     let mut sheet = Sheet::of("W2", setting.kind);
-    let columns: [(&str, &str, Value); 6] = [
+    let columns: [(&str, &str, ApprovalValue); 6] = [
         ("start_to_suspended", "start → held", |run| run.start_to_held),
         ("decisionA_to_tool_start", "decision A → tool started", |run| run.decisions[0].to_tool_start),
         ("decisionA_call", "decision A → verdict", |run| run.decisions[0].to_verdict),

@@ -19,16 +19,16 @@ use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 
+use crate::environment::{AGENT, ECHOED, Setting, USER, on};
 use crate::failure::Failure;
 use crate::pace::milliseconds;
-use crate::stage::{AGENT, ECHOED, Setting, USER, on};
 
 const CALLS: [&str; 2] = ["call_0", "call_1"];
 /// Batches that do not count: the first ones grow the log.
 const WARM_UP_COUNT: usize = 4;
 
 /// The store's performance with a number of concurrent clients.
-pub(crate) struct Bare {
+pub(crate) struct BareStoreTimes {
     /// Each client sends its next append once the last one is acknowledged.
     pub(crate) appends_per_second: f64,
     /// Milliseconds from when all clients send one append each until the last one is acknowledged.
@@ -54,7 +54,7 @@ pub(crate) fn measure(
     setting: &Setting,
     client_count: usize,
     batch_count: usize,
-) -> Result<Bare, Failure> {
+) -> Result<BareStoreTimes, Failure> {
     let setting = setting.clone();
     on(runtime, async move {
         let opened = setting.open().await?;
@@ -71,7 +71,7 @@ pub(crate) fn measure(
         let after = store.metrics();
         let append_count = (client_count * batch_count) as f64;
         let seconds = one_after_the_other(store, lanes).await?;
-        Ok(Bare {
+        Ok(BareStoreTimes {
             appends_per_second: append_count / seconds,
             batches,
             syncs_per_batch: (after.syncs - before.syncs) as f64 / batch_count as f64,

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::effort::Level;
+use crate::environment::StoreKind;
 use crate::report::Form;
-use crate::restarted::Place;
-use crate::stage::StoreKind;
+use crate::restarted::FleetPlace;
 use crate::suite::Suite;
 
 pub(crate) const HELP: &str = "\
@@ -87,11 +87,11 @@ pub(crate) struct Command {
 }
 
 #[derive(Debug, PartialEq)]
-pub(crate) enum Asked {
+pub(crate) enum Invocation {
     Help,
     Measurement(Command),
     /// The process after a restart, or a node, on the fleet in this place.
-    Restarted(Place),
+    Restarted(FleetPlace),
     /// A server with its data in this folder.
     Server(PathBuf),
     /// The process of a tool.
@@ -102,7 +102,7 @@ pub(crate) enum Asked {
     CostlyClient(String),
 }
 
-pub(crate) fn parse(words: impl IntoIterator<Item = String>) -> Result<Asked, String> {
+pub(crate) fn parse(words: impl IntoIterator<Item = String>) -> Result<Invocation, String> {
     let (mut suites, mut stores, mut database) = (Vec::new(), Vec::new(), None);
     let (mut concurrency, mut form, mut folder) = (CONCURRENCY_DEFAULT, Form::Table, None);
     let (mut run_count_max, mut program) = (None, None);
@@ -117,7 +117,7 @@ pub(crate) fn parse(words: impl IntoIterator<Item = String>) -> Result<Asked, St
             given.take().or_else(|| words.next()).ok_or_else(|| format!("{name} needs {what} behind it"))
         };
         match name.as_str() {
-            "--help" | "-h" => return Ok(Asked::Help),
+            "--help" | "-h" => return Ok(Invocation::Help),
             "--quick" => is_quick = true,
             "--once" => once = Some(count(&name, &value("seconds")?, SECONDS_MAX)?),
             "--json" => form = Form::JsonLines,
@@ -128,15 +128,15 @@ pub(crate) fn parse(words: impl IntoIterator<Item = String>) -> Result<Asked, St
             }
             "--concurrency" => concurrency = count(&name, &value("a number")?, CONCURRENCY_MAX)?,
             "--runs" => run_count_max = Some(count(&name, &value("a number of runs")?, RUN_COUNT_MAX)?),
-            RESTARTED => return Ok(Asked::Restarted(Place::File(value("a file")?.into()))),
+            RESTARTED => return Ok(Invocation::Restarted(FleetPlace::File(value("a file")?.into()))),
             NODE => {
                 let (address, schema) = (value("an address and a schema")?, value("a schema")?);
-                return Ok(Asked::Restarted(Place::Tables { address, schema }));
+                return Ok(Invocation::Restarted(FleetPlace::Tables { address, schema }));
             }
             SERVER => is_server = true,
-            TOOL => return Ok(Asked::Tool),
-            TOOL_SERVER => return Ok(Asked::ToolServer),
-            COSTLY_CLIENT => return Ok(Asked::CostlyClient(value("an address")?)),
+            TOOL => return Ok(Invocation::Tool),
+            TOOL_SERVER => return Ok(Invocation::ToolServer),
+            COSTLY_CLIENT => return Ok(Invocation::CostlyClient(value("an address")?)),
             "--program" => program = Some(PathBuf::from(value("a program")?)),
             "--folder" => folder = Some(PathBuf::from(value("a folder")?)),
             other => match Suite::ALL.into_iter().find(|suite| suite.name().eq_ignore_ascii_case(other)) {
@@ -150,7 +150,7 @@ pub(crate) fn parse(words: impl IntoIterator<Item = String>) -> Result<Asked, St
     }
     let folder = folder.unwrap_or_else(beside_this_program);
     if is_server {
-        return Ok(Asked::Server(folder));
+        return Ok(Invocation::Server(folder));
     }
     let level = level(once, is_quick, suites.is_empty());
     if stores.is_empty() {
@@ -166,7 +166,7 @@ pub(crate) fn parse(words: impl IntoIterator<Item = String>) -> Result<Asked, St
     }
     let command =
         Command { suites, stores, database, concurrency, run_count_max, program, level, form, folder };
-    Ok(Asked::Measurement(command))
+    Ok(Invocation::Measurement(command))
 }
 
 fn level(once: Option<usize>, is_quick: bool, measures_everything: bool) -> Level {
@@ -205,21 +205,21 @@ fn beside_this_program() -> PathBuf {
 mod tests {
     use std::time::Duration;
 
-    use super::{Asked, Command, parse};
+    use super::{Command, Invocation, parse};
     use crate::effort::Level;
+    use crate::environment::StoreKind;
     use crate::report::Form;
-    use crate::stage::StoreKind;
     use crate::suite::Suite;
 
     fn parsed(words: &str) -> Result<Command, String> {
         match parse(words.split_whitespace().map(str::to_owned))? {
-            Asked::Measurement(command) => Ok(command),
-            Asked::Help => Err("help".into()),
-            Asked::Restarted(_)
-            | Asked::Server(_)
-            | Asked::Tool
-            | Asked::ToolServer
-            | Asked::CostlyClient(_) => Err("another process".into()),
+            Invocation::Measurement(command) => Ok(command),
+            Invocation::Help => Err("help".into()),
+            Invocation::Restarted(_)
+            | Invocation::Server(_)
+            | Invocation::Tool
+            | Invocation::ToolServer
+            | Invocation::CostlyClient(_) => Err("another process".into()),
         }
     }
 

@@ -8,7 +8,7 @@ use stores::postgres::{PostgresSettings, PostgresStore};
 use tokio_postgres::{Client, NoTls};
 
 use crate::failure::Failure;
-use crate::postgres_server::Server;
+use crate::postgres_server::PostgresServer;
 use crate::postmaster::Postmaster;
 
 static SCHEMA_COUNT: AtomicU32 = AtomicU32::new(0);
@@ -18,7 +18,7 @@ pub(crate) struct Database {
     /// None if the server is on another machine.
     pub(crate) postmaster: Option<Postmaster>,
     /// Stopped and removed when the last user drops the database.
-    _server: Option<Server>,
+    _server: Option<PostgresServer>,
 }
 
 impl Database {
@@ -27,7 +27,7 @@ impl Database {
         let (address, server) = match named {
             Some(address) => (address.to_owned(), None),
             None => {
-                let server = Server::start(folder)?;
+                let server = PostgresServer::start(folder)?;
                 (server.address.clone(), Some(server))
             }
         };

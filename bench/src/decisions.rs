@@ -4,9 +4,9 @@
 use crate::approval::{Entries, approvals, one};
 use crate::bare_postgres::BareTable;
 use crate::effort::Effort;
+use crate::environment::{Setting, many_threads, on};
 use crate::failure::Failure;
 use crate::report::{Sheet, Target, Unit};
-use crate::stage::{Setting, many_threads, on};
 use crate::statistics::percentile;
 
 /// Warm-up runs; they do not count.
@@ -29,7 +29,7 @@ pub(crate) fn measure(setting: &Setting, effort: Effort) -> Result<InTurns, Fail
     on(&many_threads()?, async move {
         let mut opened = setting.open().await?;
         let entries = Entries::of(&opened.store);
-        let notes = opened.noting();
+        let notes = opened.recording();
         let engine = opened.start(approvals(&entries)).await?;
         for _ in 0..WARM_UP_COUNT {
             one(engine.clone(), entries.clone(), Some(notes.clone())).await?;

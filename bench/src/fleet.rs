@@ -19,11 +19,11 @@ use stores::sqlite::SqliteStore;
 
 use crate::approval::{Entries, approvals};
 use crate::bytes_on_disk::Folder;
-use crate::earlier::Earlier;
 use crate::effort::Effort;
+use crate::environment::user_message;
 use crate::failure::Failure;
 use crate::pace::repeat;
-use crate::stage::user_message;
+use crate::time_shift::TimeShift;
 
 /// Number of runs that the engine works on at the same time.
 pub(crate) const AT_ONCE: usize = 64;
@@ -72,7 +72,7 @@ impl Fleet {
         let path = folder.file(FILE_NAME);
         // The store creates its own tables.
         drop(SqliteStore::open(&path)?);
-        let copy = Copy::of(&self.file(), &path)?;
+        let copy = FleetCopy::of(&self.file(), &path)?;
         let generations = run_count.div_ceil(self.run_count);
         for generation in 0..generations {
             let before = generation * self.run_count;
@@ -158,14 +158,14 @@ pub(crate) const fn scattered(state: u64) -> u64 {
 }
 
 /// Copies from one file, attached as `real`, to another. No other process has either of them open.
-struct Copy {
+struct FleetCopy {
     connection: Connection,
     statements: Vec<String>,
     /// Milliseconds from the first creation to the last event.
     window: RangeInclusive<i64>,
 }
 
-impl Copy {
+impl FleetCopy {
     fn of(from: &Path, to: &Path) -> Result<Self, Failure> {
         let connection = Connection::open(to)?;
         // A lost copy is simply made again. The store applies its own settings when it opens the file.
@@ -189,7 +189,7 @@ impl Copy {
             let window = window.clone();
             let flags = FunctionFlags::SQLITE_UTF8 | FunctionFlags::SQLITE_DETERMINISTIC;
             connection.create_scalar_function(name, 2, flags, move |context| {
-                convert(context, Earlier { by: context.get(1)?, window: window.clone() })
+                convert(context, TimeShift { by: context.get(1)?, window: window.clone() })
             })?;
         }
         connection.execute_batch("INSERT INTO main.revisions SELECT * FROM real.revisions")?;
@@ -257,9 +257,9 @@ fn statement(connection: &Connection, table: &str) -> Result<String, Failure> {
     Ok(format!("INSERT INTO main.{table} ({names}) SELECT {values} FROM real.{table} WHERE {number} <= ?3"))
 }
 
-type Convert = fn(&Context<'_>, Earlier) -> rusqlite::Result<Value>;
+type Convert = fn(&Context<'_>, TimeShift) -> rusqlite::Result<Value>;
 
-fn text(context: &Context<'_>, earlier: Earlier) -> rusqlite::Result<Value> {
+fn text(context: &Context<'_>, earlier: TimeShift) -> rusqlite::Result<Value> {
     match context.get_raw(0) {
         ValueRef::Text(bytes) => Ok(Value::Text(earlier.text(&String::from_utf8_lossy(bytes)))),
         other @ (ValueRef::Null | ValueRef::Integer(_) | ValueRef::Real(_) | ValueRef::Blob(_)) => {
@@ -269,7 +269,7 @@ fn text(context: &Context<'_>, earlier: Earlier) -> rusqlite::Result<Value> {
 }
 
 /// Rewrites the control through its readable form, in which ids are strings and times are numbers.
-fn control(context: &Context<'_>, earlier: Earlier) -> rusqlite::Result<Value> {
+fn control(context: &Context<'_>, earlier: TimeShift) -> rusqlite::Result<Value> {
     let stored: Vec<u8> = context.get(0)?;
     let control = Control::decode(&stored).map_err(|why| unfit(Failure::new(format!("{why:?}"))))?;
     let text = serde_json::to_string(&control).map_err(unfit)?;

@@ -12,11 +12,11 @@ use tokio_postgres::types::ToSql;
 
 use crate::approval::{Entries, approvals};
 use crate::database::{Database, Schema};
-use crate::earlier::uuid_in_front;
 use crate::effort::Effort;
 use crate::failure::Failure;
 use crate::fleet::{AT_ONCE, CLOSE_TIME_MAX, check_each, hold, scattered};
 use crate::pace::repeat;
+use crate::time_shift::uuid_in_front;
 
 /// A version 7 UUID without its first eight digits, which encode the time.
 const BEHIND_TIME: &str = "(-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12})";
@@ -65,7 +65,7 @@ impl FleetInPostgres {
         let client = database.connect().await?;
         // Rows are copied after the rows they refer to, so no checks are needed, and a lost copy is simply made again.
         client.batch_execute("SET session_replication_role = replica; SET synchronous_commit = off").await?;
-        let copy = Copy { client, from: &self.schema.name, to: &schema.name };
+        let copy = SchemaCopy { client, from: &self.schema.name, to: &schema.name };
         let tables = copy.tables_of_tenants().await?;
         copy.revisions().await?;
         let generations = run_count.div_ceil(self.run_count);
@@ -112,7 +112,7 @@ impl FleetInPostgres {
 }
 
 /// Copies from one schema to another.
-struct Copy<'a> {
+struct SchemaCopy<'a> {
     client: Client,
     from: &'a str,
     to: &'a str,
@@ -120,11 +120,11 @@ struct Copy<'a> {
 
 struct Table {
     name: String,
-    /// The statement that copies a generation's rows. Its parameters are described at `Copy::insert`.
+    /// The statement that copies a generation's rows. Its parameters are described at `SchemaCopy::insert`.
     insert: String,
 }
 
-impl Copy<'_> {
+impl SchemaCopy<'_> {
     /// Threads and runs come before the tables that refer to them.
     async fn tables_of_tenants(&self) -> Result<Vec<Table>, Failure> {
         let sql = "SELECT c.relname::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace

@@ -19,13 +19,15 @@ use machine::tool::Arguments;
 use tokio::sync::Semaphore;
 
 use crate::effort::Effort;
+use crate::environment::{
+    Setting, StoreKind, agent, asking, last_answer, many_threads, on, parked, user_message,
+};
 use crate::failure::Failure;
-use crate::noting_store::Notes;
 use crate::pace::milliseconds;
 use crate::process;
 use crate::progress::Progress;
+use crate::recording_store::StoreRecords;
 use crate::report::{Figure, Sheet, Target, Unit};
-use crate::stage::{Setting, StoreKind, agent, asking, last_answer, many_threads, on, parked, user_message};
 use crate::statistics::{mean, median};
 
 /// The windows of steps whose means are compared.
@@ -92,7 +94,7 @@ struct Rounds {
     marks: Arc<Mutex<Vec<Mark>>>,
     answered: Arc<Semaphore>,
     store: Arc<dyn Store>,
-    notes: Arc<Notes>,
+    notes: Arc<StoreRecords>,
 }
 
 impl Model for Rounds {
@@ -178,7 +180,7 @@ pub(crate) async fn long_run(setting: Setting, rounds: u32, stay: Stay) -> Resul
     let (marks, answered) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Semaphore::new(0)));
     let mut opened = setting.open().await?;
     let store = opened.store.clone();
-    let notes = opened.noting();
+    let notes = opened.recording();
     let model =
         Rounds { rounds, marks: marks.clone(), answered: answered.clone(), store, notes: notes.clone() };
     let engine = opened.start_with(agent(model).tool(echo(stay)), stay.settings()).await?;
@@ -261,7 +263,7 @@ pub(crate) fn run(setting: &Setting, effort: Effort, progress: &Progress) -> Res
     Ok(sheet.into_figures())
 }
 
-type Value = fn(&Step) -> Option<f64>;
+type StepValue = fn(&Step) -> Option<f64>;
 
 fn figures(sheet: &mut Sheet, rounds: u32, stay: Stay, runs: &[LongRun]) {
     // No extra prefix, as for the peers, which keep all runs in memory.
@@ -274,7 +276,7 @@ fn figures(sheet: &mut Sheet, rounds: u32, stay: Stay, runs: &[LongRun]) {
         |value: &dyn Fn(&LongRun) -> Option<f64>| -> Vec<f64> { runs.iter().filter_map(value).collect() };
     let total = of_runs(&|run| Some(run.seconds));
     sheet.add(format!("{prefix}_total_s"), &format!("{title}, in all"), Unit::Seconds, &total);
-    let mut columns: Vec<(&str, &str, Unit, Value)> =
+    let mut columns: Vec<(&str, &str, Unit, StepValue)> =
         vec![("ms", "time", Unit::Milliseconds, |step| Some(step.milliseconds))];
     // A store in memory counts no bytes.
     if sheet.store() == StoreKind::Sqlite {
@@ -313,7 +315,7 @@ fn figures(sheet: &mut Sheet, rounds: u32, stay: Stay, runs: &[LongRun]) {
 }
 
 /// Steps count from 1.
-fn within(run: &LongRun, window: &RangeInclusive<u32>, value: Value) -> Vec<f64> {
+fn within(run: &LongRun, window: &RangeInclusive<u32>, value: StepValue) -> Vec<f64> {
     (1..)
         .zip(&run.steps)
         .filter(|(number, _)| window.contains(number))

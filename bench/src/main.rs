@@ -6,20 +6,20 @@ mod approval;
 mod bare_machine;
 mod bare_postgres;
 mod bare_store;
+mod baselines;
 mod bytes_on_disk;
 mod command;
 mod commits;
 mod database;
 mod decisions;
 mod disk;
-mod earlier;
 mod effort;
+mod environment;
 mod failure;
 mod fleet;
 mod fleet_in_postgres;
 mod http;
 mod long_run;
-mod noting_store;
 mod pace;
 mod parked_fleet;
 mod parked_fleet_in_postgres;
@@ -27,27 +27,27 @@ mod postgres_server;
 mod postmaster;
 mod process;
 mod progress;
+mod recording_store;
 mod report;
 mod restarted;
 mod shares;
-mod stage;
 mod statistics;
 mod stream;
 mod subscribers;
 mod suite;
 #[cfg(test)]
 mod tests;
+mod time_shift;
 mod tool_calls;
 mod tool_process;
 mod tool_round;
 mod tool_server;
-mod yardsticks;
 
 use std::env;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use command::{Asked, HELP};
+use command::{HELP, Invocation};
 use failure::Failure;
 use progress::Progress;
 
@@ -56,13 +56,13 @@ static ALLOCATOR: bare_machine::allocations::Counting = bare_machine::allocation
 
 fn main() -> ExitCode {
     let command = match command::parse(env::args().skip(1)) {
-        Ok(Asked::Measurement(command)) => command,
-        Ok(Asked::Restarted(place)) => return ended(restarted::run(place)),
-        Ok(Asked::Server(folder)) => return ended(postgres_server::serve(&folder)),
-        Ok(Asked::Tool) => return ended(tool_process::serve()),
-        Ok(Asked::ToolServer) => return ended(tool_server::serve()),
-        Ok(Asked::CostlyClient(address)) => return ended(http::costly_client::serve(address)),
-        Ok(Asked::Help) => {
+        Ok(Invocation::Measurement(command)) => command,
+        Ok(Invocation::Restarted(place)) => return ended(restarted::run(place)),
+        Ok(Invocation::Server(folder)) => return ended(postgres_server::serve(&folder)),
+        Ok(Invocation::Tool) => return ended(tool_process::serve()),
+        Ok(Invocation::ToolServer) => return ended(tool_server::serve()),
+        Ok(Invocation::CostlyClient(address)) => return ended(http::costly_client::serve(address)),
+        Ok(Invocation::Help) => {
             println!("{HELP}");
             return ExitCode::SUCCESS;
         }

@@ -12,13 +12,13 @@ use serde_json::Value;
 
 use crate::command::RESTARTED;
 use crate::effort::Effort;
+use crate::environment::{Setting, many_threads, on};
 use crate::failure::Failure;
 use crate::fleet::Fleet;
 use crate::pace::milliseconds;
 use crate::progress::Progress;
 use crate::report::{Figure, Sheet, Target, Unit};
 use crate::restarted::{Report, Woken};
-use crate::stage::{Setting, many_threads, on};
 use crate::statistics::percentile;
 
 /// Number of copies that are compared with their logs.
@@ -148,7 +148,7 @@ fn restart(file: &Path, runs: &[RunId]) -> Result<Restart, Failure> {
     Ok(Restart { ready, memory_when_ready, report })
 }
 
-type Time = fn(&Woken) -> f64;
+type WakeTime = fn(&Woken) -> f64;
 
 fn figures(sheet: &mut Sheet, size: usize, remembered: Remembered, restart: &Restart) {
     let how = remembered.name();
@@ -176,7 +176,7 @@ fn figures(sheet: &mut Sheet, size: usize, remembered: Remembered, restart: &Res
     let title = format!("{head}, commits from the first decision to the end");
     sheet.add(format!("commits_to_end_{suffix}"), &title, Unit::Count, &commits);
     let commits = percentile(&commits, 50).unwrap_or(f64::NAN);
-    let columns: [(&str, &str, f64, Time); 2] = [
+    let columns: [(&str, &str, f64, WakeTime); 2] = [
         ("wake_to_tool_start", "decision → tool started", 1.0, |woken| woken.to_tool_start),
         ("wake_to_end", "first decision → run ended", commits, |woken| woken.to_end),
     ];

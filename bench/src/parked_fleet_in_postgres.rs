@@ -12,6 +12,7 @@ use serde_json::Value;
 use crate::command::NODE;
 use crate::database::Schema;
 use crate::effort::Effort;
+use crate::environment::{Setting, many_threads, on};
 use crate::failure::Failure;
 use crate::fleet_in_postgres::FleetInPostgres;
 use crate::pace::milliseconds;
@@ -20,7 +21,6 @@ use crate::process;
 use crate::progress::Progress;
 use crate::report::{Figure, Sheet, Target, Unit};
 use crate::restarted::{Report, Woken};
-use crate::stage::{Setting, many_threads, on};
 use crate::statistics::percentile;
 
 const NODE_COUNT: usize = 3;
@@ -165,7 +165,7 @@ fn of_nodes(sheet: &mut Sheet, size: usize, ready: &[f64], memory: &[f64], idle:
     sheet.add(format!("idle_nodes_percent_{suffix}"), &title, Unit::Percent, &nodes);
 }
 
-type Time = fn(&Woken) -> f64;
+type NodeWakeTime = fn(&Woken) -> f64;
 
 fn of_wakes(sheet: &mut Sheet, size: usize, reports: &[Report]) {
     let suffix = format!("nodes{NODE_COUNT}_n{size}");
@@ -178,7 +178,7 @@ fn of_wakes(sheet: &mut Sheet, size: usize, reports: &[Report]) {
     let commits: Vec<f64> = woken.iter().map(|woken| woken.commit_count as f64).collect();
     let title = format!("{head}, commits from the first decision to the end");
     sheet.add(format!("commits_to_end_{suffix}"), &title, Unit::Count, &commits);
-    let columns: [(&str, &str, Time); 2] = [
+    let columns: [(&str, &str, NodeWakeTime); 2] = [
         ("wake_to_tool_start", "decision → tool started", |woken| woken.to_tool_start),
         ("wake_to_end", "first decision → run ended", |woken| woken.to_end),
     ];

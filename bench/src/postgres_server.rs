@@ -29,13 +29,13 @@ rm -rf "$0" "$1""#;
 
 static SERVER_COUNT: AtomicU32 = AtomicU32::new(0);
 
-pub(crate) struct Server {
+pub(crate) struct PostgresServer {
     pub(crate) address: String,
     watch: Child,
 }
 
 /// Where the server's files are, and which account it runs as.
-struct Place {
+struct ServerPlace {
     programs: PathBuf,
     folder: PathBuf,
     /// A socket path must be short.
@@ -50,13 +50,13 @@ struct Account {
     group: u32,
 }
 
-impl Server {
+impl PostgresServer {
     /// The data is in this folder, so its disk is what is measured.
     pub(crate) fn start(within: &Path) -> Result<Self, Failure> {
         let number = SERVER_COUNT.fetch_add(1, Ordering::Relaxed);
         let name = format!("bench-postgres-{}-{number}", process::id());
         fs::create_dir_all(within)?;
-        let place = Place {
+        let place = ServerPlace {
             programs: programs()?,
             folder: within.canonicalize()?.join(&name),
             socket: env::temp_dir().join(&name),
@@ -89,13 +89,13 @@ impl Server {
 
 /// Starts a server, prints its address, and stops it when stdin ends.
 pub(crate) fn serve(within: &Path) -> Result<(), Failure> {
-    let server = Server::start(within)?;
+    let server = PostgresServer::start(within)?;
     println!("{}", server.address);
     io::copy(&mut io::stdin().lock(), &mut io::sink())?;
     Ok(())
 }
 
-impl Drop for Server {
+impl Drop for PostgresServer {
     fn drop(&mut self) {
         // Closing its input makes the watch process stop the server; wait until it is done.
         drop(self.watch.stdin.take());
@@ -103,7 +103,7 @@ impl Drop for Server {
     }
 }
 
-impl Place {
+impl ServerPlace {
     fn program(&self, name: &str) -> Command {
         let mut command = Command::new(self.programs.join(name));
         if let Some(Account { user, group }) = self.account {

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::stage::StoreKind;
+use crate::environment::StoreKind;
 use crate::statistics::Summary;
 
 pub(crate) struct Figure {
@@ -235,7 +235,7 @@ mod tests {
     use serde_json::json;
 
     use super::{Figure, Form, Target, Unit, grouped, render};
-    use crate::stage::StoreKind;
+    use crate::environment::StoreKind;
     use crate::statistics::Summary;
 
     fn figure() -> Figure {

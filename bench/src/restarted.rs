@@ -21,11 +21,11 @@ use crate::bare_postgres::{BareClient, BareTable};
 use crate::commits::APPROVAL_COMMIT_BYTES;
 use crate::database::{Database, store_in};
 use crate::disk::BareDisk;
+use crate::environment::{many_threads, on, parked, until};
 use crate::failure::Failure;
-use crate::noting_store::NotingStore;
 use crate::pace::milliseconds;
 use crate::process;
-use crate::stage::{many_threads, on, parked, until};
+use crate::recording_store::RecordingStore;
 
 /// A process that takes longer is stuck in a loop.
 const READY_TIME_MAX: Duration = Duration::from_secs(60);
@@ -33,12 +33,12 @@ const CLOSE_TIME_MAX: Duration = Duration::from_secs(20);
 
 /// Where the fleet is.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Place {
+pub(crate) enum FleetPlace {
     File(PathBuf),
     Tables { address: String, schema: String },
 }
 
-impl Place {
+impl FleetPlace {
     async fn open(&self) -> Result<Arc<dyn Store>, Failure> {
         match self {
             Self::File(file) => Ok(Arc::new(SqliteStore::open(file)?)),
@@ -46,29 +46,29 @@ impl Place {
         }
     }
 
-    async fn bare(&self) -> Result<Bare, Failure> {
+    async fn bare(&self) -> Result<BareCommits, Failure> {
         match self {
             Self::File(file) => {
                 let folder = file.parent().ok_or_else(|| Failure::new("the file lies in no folder"))?;
-                Ok(Bare::Disk(BareDisk::within(folder, APPROVAL_COMMIT_BYTES)?))
+                Ok(BareCommits::Disk(BareDisk::within(folder, APPROVAL_COMMIT_BYTES)?))
             }
             Self::Tables { address, .. } => {
                 let database = Database::open(Some(address), Path::new("")).await?;
                 let table = BareTable::make(&database).await?;
                 let client = table.client(APPROVAL_COMMIT_BYTES).await?;
-                Ok(Bare::Tables { table, client })
+                Ok(BareCommits::Tables { table, client })
             }
         }
     }
 }
 
 /// Measures a commit without Holdpoint.
-enum Bare {
+enum BareCommits {
     Disk(BareDisk),
     Tables { table: BareTable, client: BareClient },
 }
 
-impl Bare {
+impl BareCommits {
     async fn commit(&mut self) -> Result<f64, Failure> {
         match self {
             Self::Disk(disk) => disk.commit(1),
@@ -133,12 +133,12 @@ impl Report {
 
 /// Prints its memory as soon as it is ready. Then reads run ids, one per line, and prints a report when these runs have
 /// ended.
-pub(crate) fn run(place: Place) -> Result<(), Failure> {
+pub(crate) fn run(place: FleetPlace) -> Result<(), Failure> {
     on(&many_threads()?, async move {
         let store = place.open().await?;
-        let (noting, notes) = NotingStore::around(store.clone());
+        let (recording, notes) = RecordingStore::around(store.clone());
         let entries = Entries::of(&store);
-        let engine = Engine::on(noting).agent(approvals(&entries)).start().await?;
+        let engine = Engine::on(recording).agent(approvals(&entries)).start().await?;
         let looked = tokio::time::timeout(READY_TIME_MAX, notes.looked_around()).await;
         looked.map_err(|_| Failure::new("the dispatcher does not come to the end of what is ready"))??;
         if engine.runs_in_memory() > 0 {

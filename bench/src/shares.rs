@@ -14,10 +14,10 @@ use tokio::sync::Semaphore;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use crate::effort::Effort;
+use crate::environment::{AGENT, Setting, agent, asking, last_answer, many_threads, on};
 use crate::failure::Failure;
 use crate::progress::Progress;
 use crate::report::{Figure, Sheet, Unit};
-use crate::stage::{AGENT, Setting, agent, asking, last_answer, many_threads, on};
 
 const SLEEPING: usize = 256;
 /// Number of runs held for approval, and also of runs that have not started.

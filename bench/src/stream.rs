@@ -14,10 +14,10 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use crate::effort::Effort;
+use crate::environment::{Setting, agent, many_threads, on, parked, user_message};
 use crate::failure::Failure;
 use crate::progress::Progress;
 use crate::report::{Figure, Sheet, Target, Unit};
-use crate::stage::{Setting, agent, many_threads, on, parked, user_message};
 use crate::statistics::percentile;
 
 const DELTA_COUNT: usize = 1_000;

@@ -12,10 +12,10 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use crate::effort::Effort;
+use crate::environment::{Setting, agent, asking, echo, last_answer, many_threads, on, parked, user_message};
 use crate::failure::Failure;
 use crate::progress::Progress;
 use crate::report::{Figure, Sheet, Unit};
-use crate::stage::{Setting, agent, asking, echo, last_answer, many_threads, on, parked, user_message};
 
 /// Asks for two echo calls in each round. Waits before the first until all readers are subscribed.
 struct Watched {

@@ -6,10 +6,10 @@ use crate::bare_machine::measurement;
 use crate::command::Command;
 use crate::database::Database;
 use crate::effort::Effort;
+use crate::environment::{Setting, StoreKind, many_threads, on};
 use crate::failure::Failure;
 use crate::progress::Progress;
 use crate::report::Figure;
-use crate::stage::{Setting, StoreKind, many_threads, on};
 use crate::{
     approval, bare_machine, http, long_run, parked_fleet, parked_fleet_in_postgres, shares, stream,
     subscribers, tool_calls, tool_round,
@@ -97,7 +97,7 @@ pub(crate) fn run(command: &Command, progress: &mut Progress) -> Result<Vec<Figu
         let on = store.map(|kind| format!(" on {}", kind.name())).unwrap_or_default();
         progress.begin(format!("{}{on}", suite.name()));
         let Some(kind) = store else {
-            figures.extend(bare_machine::run(measurement::Effort::of(command.level), progress));
+            figures.extend(bare_machine::run(measurement::MachineEffort::of(command.level), progress));
             continue;
         };
         let (folder, database) = (command.folder.clone(), database.clone());

@@ -11,11 +11,11 @@ use tokio::runtime::Runtime;
 use tools::http::{HttpSettings, HttpTool};
 
 use crate::effort::Effort;
+use crate::environment::{AskOnce, Setting, StoreKind, agent, many_threads, on};
 use crate::failure::Failure;
 use crate::pace::{milliseconds, repeat};
 use crate::progress::Progress;
 use crate::report::{Figure, Sheet, Target, Unit};
-use crate::stage::{AskOnce, Setting, StoreKind, agent, many_threads, on};
 use crate::statistics::percentile;
 use crate::tool_round;
 use crate::tool_server::ToolServer;
@@ -39,7 +39,7 @@ const READS_PER_S_MIN: f64 = 3_000.0;
 const CALLS_AT_ONCE: usize = RUNS_AT_ONCE * CALLS.len();
 
 /// One repetition on a store and with a tool's process of its own.
-struct Repetition {
+struct CallRepetition {
     calls: f64,
     seconds: f64,
     /// From sending a request to having its answer, in milliseconds.
@@ -63,7 +63,7 @@ pub(crate) fn run(setting: &Setting, effort: Effort, progress: &Progress) -> Res
     Ok(sheet.into_figures())
 }
 
-fn repetition(runtime: &Runtime, setting: &Setting, effort: Effort) -> Result<Repetition, Failure> {
+fn repetition(runtime: &Runtime, setting: &Setting, effort: Effort) -> Result<CallRepetition, Failure> {
     let setting = setting.clone();
     on(runtime, async move {
         let mut server = ToolServer::start()?;
@@ -88,11 +88,11 @@ fn repetition(runtime: &Runtime, setting: &Setting, effort: Effort) -> Result<Re
         }
         opened.close(engine).await?;
         let exchanges = std::mem::take(&mut *lock(&exchanges));
-        Ok(Repetition {
+        Ok(CallRepetition {
             calls,
             seconds: done.seconds,
             exchanges,
-            run_times: done.results.iter().map(tool_round::Round::milliseconds).collect(),
+            run_times: done.results.iter().map(tool_round::MeasuredRun::milliseconds).collect(),
             commits: done.used.counts.commits as f64,
             cpu: done.used.cpu,
             tool_cpu: after.cpu.zip(before.cpu).map(|(after, before)| after.saturating_sub(before)),
@@ -101,8 +101,8 @@ fn repetition(runtime: &Runtime, setting: &Setting, effort: Effort) -> Result<Re
     })
 }
 
-fn figures(sheet: &mut Sheet, repetitions: &[Repetition]) {
-    let column = |value: fn(&Repetition) -> Option<f64>| -> Vec<f64> {
+fn figures(sheet: &mut Sheet, repetitions: &[CallRepetition]) {
+    let column = |value: fn(&CallRepetition) -> Option<f64>| -> Vec<f64> {
         repetitions.iter().filter_map(value).collect()
     };
     let writes = sheet.store() != StoreKind::Memory;

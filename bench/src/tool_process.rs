@@ -15,9 +15,9 @@ use crate::approval::{Entries, approvals_by, one};
 use crate::command::TOOL;
 use crate::disk::BareDisk;
 use crate::effort::Effort;
+use crate::environment::{Setting, many_threads, on};
 use crate::failure::Failure;
 use crate::report::{Sheet, Target, Unit};
-use crate::stage::{Setting, many_threads, on};
 use crate::statistics::percentile;
 
 /// Warm-up runs; they do not count.
@@ -122,7 +122,7 @@ pub(crate) fn measure(setting: &Setting, effort: Effort) -> Result<Reached, Fail
     on(&many_threads()?, async move {
         let mut opened = setting.open().await?;
         let entries = Entries::of(&opened.store);
-        let notes = opened.noting();
+        let notes = opened.recording();
         let (tools, mut process) = ToolProcess::start()?;
         let engine = opened.start(approvals_by(&entries, tools.tool(&entries))).await?;
         for _ in 0..WARM_UP_COUNT {

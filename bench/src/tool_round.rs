@@ -9,17 +9,17 @@ use tokio::runtime::Runtime;
 
 use crate::bare_machine::allocations;
 use crate::bare_postgres;
+use crate::baselines::Baselines;
 use crate::commits::{Commits, TOOL_ROUND};
 use crate::effort::Effort;
+use crate::environment::{
+    AskOnce, Setting, StoreKind, agent, echo, many_threads, on, one_thread, until, user_message,
+};
 use crate::failure::Failure;
 use crate::pace::{Done, milliseconds, repeat};
 use crate::progress::Progress;
 use crate::report::{Figure, Sheet, Target, Unit};
-use crate::stage::{
-    AskOnce, Setting, StoreKind, agent, echo, many_threads, on, one_thread, until, user_message,
-};
 use crate::statistics::percentile;
-use crate::yardsticks::Yardsticks;
 
 /// Warm-up runs before a repetition, for each lane; they do not count.
 const WARM_UP_COUNT: usize = 4;
@@ -27,12 +27,12 @@ const WARM_UP_COUNT: usize = 4;
 const COUNTED_RUNS: usize = 64;
 
 /// One run.
-pub(crate) struct Round {
+pub(crate) struct MeasuredRun {
     milliseconds: f64,
     pub(crate) commits: Commits,
 }
 
-impl Round {
+impl MeasuredRun {
     pub(crate) const fn milliseconds(&self) -> f64 {
         self.milliseconds
     }
@@ -40,7 +40,7 @@ impl Round {
 
 /// One repetition on a store of its own.
 pub(crate) struct Repetition {
-    pub(crate) done: Done<Round>,
+    pub(crate) done: Done<MeasuredRun>,
     bytes_at_rest_per_run: Option<f64>,
     /// Bytes of the database server's log.
     log_bytes_per_run: Option<f64>,
@@ -56,7 +56,7 @@ impl Repetition {
     }
 }
 
-pub(crate) async fn one(engine: Engine) -> Result<Round, Failure> {
+pub(crate) async fn one(engine: Engine) -> Result<MeasuredRun, Failure> {
     let begin = Instant::now();
     let (_, mut watched) = engine.stream(user_message()).await?;
     let mut commits = Commits::default();
@@ -69,7 +69,7 @@ pub(crate) async fn one(engine: Engine) -> Result<Round, Failure> {
     if !matches!(&ended.event.fact, Fact::RunEnded { termination: Termination::NaturalEnd, .. }) {
         return Err(Failure::new(format!("a run ended otherwise: {:?}", ended.event.fact)));
     }
-    Ok(Round { milliseconds, commits })
+    Ok(MeasuredRun { milliseconds, commits })
 }
 
 pub(crate) fn repetition(
@@ -110,7 +110,7 @@ fn tool_round() -> engine::agent::Agent {
 }
 
 /// Checks that the store's commit count, the events and the promised number agree.
-fn check(done: &Done<Round>) -> Result<(), Failure> {
+fn check(done: &Done<MeasuredRun>) -> Result<(), Failure> {
     let seen: u64 = done.results.iter().map(|round| round.commits.count).sum();
     let promised: u64 = done.results.iter().map(|round| TOOL_ROUND + round.commits.settled_apart()).sum();
     let counted = done.used.counts.commits;
@@ -129,7 +129,7 @@ pub(crate) fn run(
     let runtime = many_threads()?;
     let mut sheet = Sheet::of("W1", setting.kind);
     let (mut alone, mut together, mut one_threaded) = (Vec::new(), Vec::new(), Vec::new());
-    let (mut yardsticks, mut bare) = (Yardsticks::default(), Vec::new());
+    let (mut baselines, mut bare) = (Baselines::default(), Vec::new());
     for number in 1..=effort.repetition_count {
         let of = effort.repetition_count;
         progress.phase(&format!("one at a time, {number} of {of}"));
@@ -146,7 +146,7 @@ pub(crate) fn run(
             StoreKind::Sqlite => {
                 progress.phase(&format!("the bare store and the bare disk, {number} of {of}"));
                 let bytes = (counts.bytes / counts.commits.max(1)) as usize;
-                yardsticks.measure(&runtime, setting, effort, concurrency, bytes)?;
+                baselines.measure(&runtime, setting, effort, concurrency, bytes)?;
             }
             StoreKind::Postgres => {
                 progress.phase(&format!("the bare database, {number} of {of}"));
@@ -171,7 +171,7 @@ pub(crate) fn run(
     let runs_per_second = column(&together, |repetition| Some(repetition.done.per_second()));
     match setting.kind {
         StoreKind::Memory => {}
-        StoreKind::Sqlite => yardsticks.figures(&mut sheet, concurrency, &runs_per_second),
+        StoreKind::Sqlite => baselines.figures(&mut sheet, concurrency, &runs_per_second),
         StoreKind::Postgres => bare_postgres::figures(&mut sheet, concurrency, &bare, &runs_per_second),
     }
     costs(&mut sheet, "seq", "one at a time", &alone);

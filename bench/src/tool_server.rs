@@ -12,9 +12,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::command::TOOL_SERVER;
+use crate::environment::one_thread;
 use crate::failure::Failure;
 use crate::process;
-use crate::stage::one_thread;
 
 const ANSWER: &[u8] =
     b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 11\r\n\r\n{\"ok\":true}";

@@ -7,7 +7,7 @@ use crate::effort::Level;
 use crate::statistics::Summary;
 
 #[derive(Clone, Copy)]
-pub(crate) struct Effort {
+pub(crate) struct MachineEffort {
     /// How often a measurement is repeated. The median is reported.
     pub(crate) repetition_count: usize,
     /// Pieces of work in one repetition.
@@ -15,7 +15,7 @@ pub(crate) struct Effort {
     pub(crate) long_run_count: usize,
 }
 
-impl Effort {
+impl MachineEffort {
     pub(crate) const fn of(level: Level) -> Self {
         match level {
             Level::Full => Self { repetition_count: 101, batch: 256, long_run_count: 21 },
@@ -32,7 +32,7 @@ pub(crate) struct Cost {
 }
 
 /// Measures `work` but not `prepare`.
-pub(crate) fn cost<T>(effort: Effort, prepare: impl Fn() -> T, mut work: impl FnMut(&mut T)) -> Cost {
+pub(crate) fn cost<T>(effort: MachineEffort, prepare: impl Fn() -> T, mut work: impl FnMut(&mut T)) -> Cost {
     let (mut nanoseconds, mut allocations) = (Vec::new(), Vec::new());
     // The first repetition warms the caches and does not count.
     for repetition in 0..=effort.repetition_count {

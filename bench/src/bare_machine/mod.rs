@@ -13,7 +13,7 @@ use machine::{Control, Event, Input, Run};
 use crate::progress::Progress;
 use crate::report::{Figure, Unit};
 use crate::statistics::{Summary, median};
-use measurement::{Cost, Effort, cost, measured};
+use measurement::{Cost, MachineEffort, cost, measured};
 use workload::{
     after, answer, approve, drive, gate_echo, gate_transfer, held, long_step, queued, returned, say, start,
     time_of, w1,
@@ -25,7 +25,7 @@ const EARLY_STEPS: RangeInclusive<u32> = 50..=150;
 const MIDDLE_STEPS: RangeInclusive<u32> = 200..=300;
 const LATE_STEPS: RangeInclusive<u32> = 950..=1_050;
 
-pub(crate) fn run(effort: Effort, progress: &Progress) -> Vec<Figure> {
+pub(crate) fn run(effort: MachineEffort, progress: &Progress) -> Vec<Figure> {
     progress.phase("decide + apply");
     let mut results = decisions(effort);
     progress.phase("W1");
@@ -43,7 +43,7 @@ fn two_calls_under_way() -> Run {
 }
 
 /// One `decide` and the `apply` of its events.
-fn decisions(effort: Effort) -> Vec<Figure> {
+fn decisions(effort: MachineEffort) -> Vec<Figure> {
     let calls = |tools: &[&'static str]| -> Vec<(String, &'static str)> {
         (0..).map(|index: usize| format!("call_{index}")).zip(tools.iter().copied()).collect()
     };
@@ -80,7 +80,7 @@ fn decisions(effort: Effort) -> Vec<Figure> {
 }
 
 /// A whole W1 run, and separately the control that each of its four commits stores.
-fn tool_round(effort: Effort) -> Vec<Figure> {
+fn tool_round(effort: MachineEffort) -> Vec<Figure> {
     let commits = w1();
     let whole = cost(effort, || queued().0, |run| drive(run, &commits));
     let mut controls: Vec<Control> = Vec::new();
@@ -107,7 +107,7 @@ fn tool_round(effort: Effort) -> Vec<Figure> {
     results
 }
 
-fn control(effort: Effort, workload: &'static str, title: &str, run: &Run) -> Vec<Figure> {
+fn control(effort: MachineEffort, workload: &'static str, title: &str, run: &Run) -> Vec<Figure> {
     let stored = run.control.encode().expect("a control can be stored");
     let encode = cost(effort, || (), |()| drop(black_box(run.control.encode())));
     let decode = cost(effort, || (), |()| drop(black_box(Control::decode(&stored))));
@@ -119,14 +119,14 @@ fn control(effort: Effort, workload: &'static str, title: &str, run: &Run) -> Ve
 }
 
 /// Measurements of one step of a long run.
-struct Step {
+struct MachineStep {
     nanoseconds: f64,
     allocations: f64,
     control_bytes: f64,
 }
 
 /// W4: does step 1,000 cost more than step 100?
-fn long_run(effort: Effort) -> Vec<Figure> {
+fn long_run(effort: MachineEffort) -> Vec<Figure> {
     let (mut early, mut by_early, mut by_middle) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..effort.long_run_count {
         let steps = one_long_run();
@@ -164,7 +164,7 @@ fn ratios(late: [f64; 3], early: [f64; 3]) -> [f64; 3] {
     [time / early_time, allocations / early_allocations, bytes / early_bytes]
 }
 
-fn one_long_run() -> Vec<Step> {
+fn one_long_run() -> Vec<MachineStep> {
     let mut run = queued().0;
     say(&mut run, &start(), time_of(0));
     let mut steps = Vec::new();
@@ -180,16 +180,16 @@ fn one_long_run() -> Vec<Step> {
         };
         let (nanoseconds, allocations) = measured(work);
         let control_bytes = run.control.encode().map_or(0, |stored| stored.len()) as f64;
-        steps.push(Step { nanoseconds, allocations, control_bytes });
+        steps.push(MachineStep { nanoseconds, allocations, control_bytes });
     }
     steps
 }
 
 /// Time, allocations and bytes of the steps in a window; steps count from 1.
-fn medians(steps: &[Step], window: RangeInclusive<u32>) -> [f64; 3] {
-    let chosen: Vec<&Step> =
+fn medians(steps: &[MachineStep], window: RangeInclusive<u32>) -> [f64; 3] {
+    let chosen: Vec<&MachineStep> =
         (1..).zip(steps).filter(|(number, _)| window.contains(number)).map(|(_, step)| step).collect();
-    let of = |value: fn(&Step) -> f64| {
+    let of = |value: fn(&MachineStep) -> f64| {
         let values: Vec<f64> = chosen.iter().map(|step| value(step)).collect();
         median(&values).expect("the run is longer than the window")
     };
@@ -212,24 +212,24 @@ fn exact(workload: &'static str, metric: &str, title: &str, bytes: usize) -> Fig
 
 #[cfg(test)]
 mod tests {
-    use super::measurement::Effort;
-    use super::{Step, medians, run};
+    use super::measurement::MachineEffort;
+    use super::{MachineStep, medians, run};
     use crate::progress::Progress;
 
     #[test]
     fn a_window_counts_its_own_steps_only() {
-        let step = |value: u32| Step {
+        let step = |value: u32| MachineStep {
             nanoseconds: f64::from(value),
             allocations: f64::from(10 * value),
             control_bytes: f64::from(100 * value),
         };
-        let steps: Vec<Step> = (1..=9).map(step).collect();
+        let steps: Vec<MachineStep> = (1..=9).map(step).collect();
         assert_eq!(medians(&steps, 2..=4), [3.0, 30.0, 300.0]);
     }
 
     #[test]
     fn everything_can_be_measured() {
-        let effort = Effort { repetition_count: 1, batch: 1, long_run_count: 1 };
+        let effort = MachineEffort { repetition_count: 1, batch: 1, long_run_count: 1 };
         let results = run(effort, &Progress::silent());
         assert!(results.iter().all(|result| result.value.median > 0.0));
     }

@@ -4,17 +4,17 @@ use std::path::Path;
 use std::time::Instant;
 
 use crate::effort::Effort;
+use crate::environment::{Setting, many_threads, on};
 use crate::failure::Failure;
 use crate::pace::milliseconds;
 use crate::progress::Progress;
 use crate::report::{Figure, Sheet, Target, Unit};
-use crate::stage::{Setting, many_threads, on};
 use crate::statistics::percentile;
 
 use super::beside_this_program;
 use super::costly_client::CostlyClient;
 use super::pool::{message, new_thread};
-use super::server::{Server, Site};
+use super::server::{HttpServer, Site};
 use super::wire::Client;
 
 const OTHER: usize = 1;
@@ -65,7 +65,7 @@ pub(crate) fn run(
             "{} posts beside costly requests, {number} of {}",
             effort.costly_posts, effort.repetition_count
         ));
-        let server = Server::start(&program, &setting.folder)?;
+        let server = HttpServer::start(&program, &setting.folder)?;
         let measured = on(&runtime, measured(server.site(), effort.costly_posts))?;
         server.stop()?;
         quiet.push(measured.quiet_ms);

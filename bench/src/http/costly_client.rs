@@ -13,8 +13,8 @@ use std::thread;
 use tokio::task::JoinSet;
 
 use crate::command::COSTLY_CLIENT;
+use crate::environment::one_thread;
 use crate::failure::Failure;
-use crate::stage::one_thread;
 
 use super::pool::{new_thread, post};
 use super::server::Site;

@@ -15,7 +15,7 @@ use crate::process;
 use super::Load;
 use super::pool::{Pool, locked, message, new_thread, text};
 use super::server::Site;
-use super::stream::{Ended, Followed, Told, is_terminal};
+use super::stream::{Ended, Followed, ShownEvent, is_terminal};
 
 const DECISIONS_PER_SECOND: u32 = 20;
 /// Maximum number of unended tool rounds. If there are more, the server does not keep up.
@@ -27,14 +27,14 @@ const COMPARING_MAX: usize = 32;
 const MEBIBYTE: f64 = 1024.0 * 1024.0;
 
 /// One tool round.
-pub(crate) struct Round {
+pub(crate) struct HttpRun {
     pub(crate) accepted_ms: f64,
     pub(crate) completed_ms: f64,
 }
 
 pub(crate) struct Loaded {
     pub(crate) seconds: f64,
-    pub(crate) rounds: Vec<Round>,
+    pub(crate) rounds: Vec<HttpRun>,
     pub(crate) decided_ms: Vec<f64>,
     pub(crate) heard_in_each_second: Vec<u64>,
     pub(crate) compared_count: usize,
@@ -136,7 +136,7 @@ async fn sample(
 }
 
 /// Posts at an even pace, whether earlier rounds have ended or not.
-async fn post_rounds(pool: &Arc<Pool>, asked: Load) -> Result<Vec<(Round, Option<Ended>)>, Failure> {
+async fn post_rounds(pool: &Arc<Pool>, asked: Load) -> Result<Vec<(HttpRun, Option<Ended>)>, Failure> {
     let count = asked.runs_per_second * u32::try_from(asked.duration.as_secs())?;
     let mut ticks = interval(Duration::from_secs(1) / asked.runs_per_second);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
@@ -157,7 +157,7 @@ async fn post_rounds(pool: &Arc<Pool>, asked: Load) -> Result<Vec<(Round, Option
     Ok(rounds)
 }
 
-async fn round(pool: Arc<Pool>, number: u32) -> Result<(Round, Option<Ended>), Failure> {
+async fn round(pool: Arc<Pool>, number: u32) -> Result<(HttpRun, Option<Ended>), Failure> {
     let client = pool.client(number as usize);
     let path = new_thread(client).await?;
     let begin = Instant::now();
@@ -165,7 +165,7 @@ async fn round(pool: Arc<Pool>, number: u32) -> Result<(Round, Option<Ended>), F
     let accepted_ms = milliseconds(begin.elapsed());
     let mut followed = Followed::open(client, &text(&posted, "run_id")?).await?;
     loop {
-        let Told::Event(kind) = followed.next().await? else { continue };
+        let ShownEvent::Event(kind) = followed.next().await? else { continue };
         if kind == "run.completed" {
             break;
         }
@@ -175,7 +175,7 @@ async fn round(pool: Arc<Pool>, number: u32) -> Result<(Round, Option<Ended>), F
     }
     let completed_ms = milliseconds(begin.elapsed());
     let ended = followed.end().await?;
-    Ok((Round { accepted_ms, completed_ms }, number.is_multiple_of(COMPARED_ONE_IN).then_some(ended)))
+    Ok((HttpRun { accepted_ms, completed_ms }, number.is_multiple_of(COMPARED_ONE_IN).then_some(ended)))
 }
 
 async fn compare(ended: Vec<Ended>) -> Result<(), Failure> {

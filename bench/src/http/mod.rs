@@ -13,15 +13,15 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::effort::Effort;
+use crate::environment::{Setting, many_threads, on};
 use crate::failure::Failure;
 use crate::process;
 use crate::progress::Progress;
 use crate::report::{Figure, Sheet, Target, Unit};
-use crate::stage::{Setting, many_threads, on};
 use crate::statistics::{mean, percentile};
 
 use load::Loaded;
-use server::Server;
+use server::HttpServer;
 
 /// The load put on the server.
 #[derive(Clone, Copy, Debug)]
@@ -63,7 +63,7 @@ pub(crate) fn run(
     let runtime = many_threads()?;
     let mut sheet = Sheet::of("http", setting.kind);
     progress.phase("the server starts");
-    let server = Server::start(&program, &setting.folder)?;
+    let server = HttpServer::start(&program, &setting.folder)?;
     progress.phase(&format!("{} streams, {} runs per second", asked.stream_count, asked.runs_per_second));
     let loaded = on(&runtime, load::run(server.site(), asked))?;
     server.stop()?;
@@ -99,7 +99,7 @@ fn figures(sheet: &mut Sheet, asked: Load, loaded: &Loaded) {
     // The last posted rounds may end shortly after the measured time.
     let target = Some(Target::AtLeast(f64::from(asked.runs_per_second) * 0.98));
     sheet.add_aimed("runs_per_s", &title, Unit::PerSecond, &[done / seconds], target);
-    let times = |pick: fn(&load::Round) -> f64| loaded.rounds.iter().map(pick).collect::<Vec<f64>>();
+    let times = |pick: fn(&load::HttpRun) -> f64| loaded.rounds.iter().map(pick).collect::<Vec<f64>>();
     for (metric, title, samples) in [
         ("post_to_202", "post → 202", times(|round| round.accepted_ms)),
         ("post_to_completed", "post → run.completed on its stream", times(|round| round.completed_ms)),

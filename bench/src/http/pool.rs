@@ -12,7 +12,7 @@ use crate::failure::Failure;
 use crate::pace::milliseconds;
 
 use super::server::{Site, TENANTS};
-use super::stream::{Ended, Followed, Told, is_terminal};
+use super::stream::{Ended, Followed, ShownEvent, is_terminal};
 use super::wire::Client;
 
 /// Maximum number of streams that are being opened at the same time.
@@ -97,7 +97,7 @@ impl Pool {
             loop {
                 let told = followed.next().await?;
                 self.note(&mut last_second);
-                let Told::Event(kind) = told else { continue };
+                let ShownEvent::Event(kind) = told else { continue };
                 match kind.as_str() {
                     "tool.approval_requested" => self.hold(number, &followed.payload()?, &decided_at)?,
                     "tool.execution_started" => {

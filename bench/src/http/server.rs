@@ -34,20 +34,20 @@ pub(crate) struct Site {
     pub(crate) process: u32,
 }
 
-pub(crate) struct Server {
+pub(crate) struct HttpServer {
     child: Child,
     site: Site,
     _folder: Folder,
 }
 
-impl Drop for Server {
+impl Drop for HttpServer {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-impl Server {
+impl HttpServer {
     pub(crate) fn start(program: &Path, parent: &Path) -> Result<Self, Failure> {
         let folder = Folder::within(parent)?;
         fs::write(folder.file("holdpoint.toml"), configuration())?;

@@ -18,7 +18,7 @@ pub(crate) struct Followed {
 }
 
 /// An item received from a stream.
-pub(crate) enum Told {
+pub(crate) enum ShownEvent {
     /// A stored event, with its type.
     Event(String),
     /// A live delta.
@@ -31,7 +31,7 @@ impl Followed {
         Ok(Self { run: run.to_owned(), client: client.clone(), connection, told: Vec::new() })
     }
 
-    pub(crate) async fn next(&mut self) -> Result<Told, Failure> {
+    pub(crate) async fn next(&mut self) -> Result<ShownEvent, Failure> {
         loop {
             let Some(block) = self.connection.next_block().await? else {
                 return Err(Failure::new(format!("the stream of {} was closed before the end", self.run)));
@@ -40,14 +40,14 @@ impl Followed {
                 continue;
             }
             let field = |name: &str| block.lines().find_map(|line| line.strip_prefix(name));
-            let Some(id) = field("id: ") else { return Ok(Told::Live) };
+            let Some(id) = field("id: ") else { return Ok(ShownEvent::Live) };
             let wanted = self.told.len() + 1;
             if id != wanted.to_string() {
                 return Err(Failure::new(format!("{} told {id} instead of {wanted}", self.run)));
             }
             let kind = field("event: ").unwrap_or_default().to_owned();
             self.told.push(field("data: ").unwrap_or_default().to_owned());
-            return Ok(Told::Event(kind));
+            return Ok(ShownEvent::Event(kind));
         }
     }
 
