@@ -21,6 +21,7 @@ mod tidy {
     mod machine_paths;
     mod maps;
     mod names;
+    mod pictures;
     mod purity;
     mod sizes;
     mod type_names;

@@ -117,13 +117,13 @@ def is_interrupted(server, model):
     call(f"{server}/v1/runs/{run}/interrupt", {})
     until(lambda: call(f"{server}/v1/runs/{run}")["status"], lambda status: status == "interrupted")
     print(f"interrupted: the run had ended {1000 * (time.monotonic() - begun):.0f} ms after the request")
-    # It has one place: whoever gets an answer from it finds that place free.
+    # It has one slot: a request that gets an answer found that slot free.
     root = model.removesuffix("/v1")
     body = {"prompt": "One", "n_predict": 1}
     answer = call(f"{root}/completion", body)
     assert "content" in answer, answer
-    # The story that nobody reads would keep it busy for minutes.
-    assert time.monotonic() - begun < 20, "the model goes on after the interrupt"
+    # An unread story would keep it busy for minutes.
+    assert time.monotonic() - begun < 20, "the model continues after the interrupt"
     print(f"the model was free again {1000 * (time.monotonic() - begun):.0f} ms after the request")
 
 

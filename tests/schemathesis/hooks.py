@@ -16,7 +16,7 @@ from schemathesis.generation.meta import TestPhase
 
 URL = os.environ["HOLDPOINT_URL"]
 WAIT_SECONDS = 20
-# Beyond so many successes of one operation what exists already is asked for again.
+# Beyond this number of successes of one operation what exists already is asked for again.
 ENOUGH = 40
 
 session = requests.Session()
@@ -44,7 +44,7 @@ def new_run(text, status):
         run = ask("GET", f"/v1/runs/{posted['run_id']}")
         if run["status"] == status:
             return run
-    raise AssertionError(f"a run that is told {text!r} never is {status}")
+    raise AssertionError(f"a run that receives {text!r} never is {status}")
 
 
 def held(text="hold"):
@@ -67,7 +67,7 @@ def new_grant():
     return next(grant["id"] for grant in grants if grant["thread_id"] == thread)
 
 
-# By the name of the operation: what its path can name, made anew where asking for it uses it up, and a body that fits.
+# By the name of the operation: what its path can name, created again where a request uses it up, and a body that fits.
 FRESH = {
     "approve": lambda: (approval(held()), {"note": "fine"}),
     "reject": lambda: (approval(held()), {"reason": "no", "then": "continue"}),
@@ -90,7 +90,7 @@ kept_runs = []
 
 
 def runs():
-    """One of each kind, kept while everything else goes on; others where somebody has deleted the thread of one."""
+    """One of each kind, kept while everything else continues; replaced where a request has deleted its thread."""
     with lock:
         if any(session.get(f"{URL}/v1/runs/{run['id']}", timeout=WAIT_SECONDS).status_code != 200 for run in kept_runs):
             kept_runs.clear()

@@ -30,6 +30,43 @@ fn complaints(source: &TextFile) -> Vec<String> {
     found
 }
 
+/// What the machine and the engine know only as traits, and in which crate it belongs.
+const FOREIGN: [(&str, &str); 14] = [
+    ("axum", "crates/http"),
+    ("hyper", "crates/http"),
+    ("sse", "crates/http"),
+    ("openapi", "crates/http"),
+    ("ag_ui", "crates/http"),
+    ("copilotkit", "crates/http"),
+    ("openai", "crates/models"),
+    ("anthropic", "crates/models"),
+    ("gemini", "crates/models"),
+    ("ollama", "crates/models"),
+    ("sqlite", "crates/stores"),
+    ("rusqlite", "crates/stores"),
+    ("postgres", "crates/stores"),
+    ("postgresql", "crates/stores"),
+];
+
+/// Names of vendors, protocols and databases in the code and the strings of the machine and the engine. Comments may name them.
+fn foreign_names(source: &TextFile) -> Vec<String> {
+    let is_inside =
+        ["crates/machine/src/", "crates/engine/src/"].iter().any(|folder| source.path.starts_with(folder));
+    if !is_inside || source.is_test_code() {
+        return Vec::new();
+    }
+    let mut found = Vec::new();
+    for (number, line) in source.text.lines().enumerate() {
+        let code = line.split("//").next().unwrap_or_default().to_lowercase();
+        for (name, home) in FOREIGN {
+            if !lines_with_word(&code, name).is_empty() {
+                found.push(format!("{}:{}: `{name}` belongs in {home}", source.path, number + 1));
+            }
+        }
+    }
+    found
+}
+
 fn says_no_std(root: &TextFile) -> bool {
     code_only(&root.text).lines().any(|line| line.trim() == "#![no_std]")
 }
@@ -38,6 +75,23 @@ fn says_no_std(root: &TextFile) -> bool {
 fn the_machine_uses_nothing_but_core_and_alloc() {
     let found: Vec<String> = files_with_extension("rs").flat_map(complaints).collect();
     assert_no_complaints(&found);
+}
+
+#[test]
+fn the_machine_and_the_engine_name_no_vendor_protocol_or_database() {
+    let found: Vec<String> = files_with_extension("rs").flat_map(foreign_names).collect();
+    assert_no_complaints(&found);
+}
+
+#[test]
+fn a_foreign_name_is_found_in_code_and_strings_of_the_machine_and_the_engine_only() {
+    let line = "const DATABASE: &str = \"PostgreSQL\"; // SQLite is meant in a comment.\n";
+    for folder in ["crates/machine/src", "crates/engine/src"] {
+        let found = foreign_names(&TextFile::new(&format!("{folder}/a.rs"), line));
+        assert_eq!(found, [format!("{folder}/a.rs:1: `postgresql` belongs in crates/stores")]);
+        assert!(foreign_names(&TextFile::new(&format!("{folder}/a/tests.rs"), line)).is_empty());
+    }
+    assert!(foreign_names(&TextFile::new("crates/stores/src/a.rs", line)).is_empty());
 }
 
 #[test]
