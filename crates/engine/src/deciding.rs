@@ -3,14 +3,18 @@
 use std::sync::Arc;
 
 use machine::decision::{Decision, DecisionAction, Payload, Resume};
-use machine::id::{CallId, DecisionId, Digest, Principal, RunId, SuspensionId};
-use machine::inbox::{Item, Refusal, Verdict, target_suspension};
+use machine::event::VoidReason;
+use machine::id::{CallId, DecisionId, Digest, Principal, RunId, SuspensionId, tool_message_id};
+use machine::inbox::{Item, Refusal, Target, Verdict, target_suspension};
 pub use machine::policy::OnReject;
-use machine::suspension::{ResumeMode, Suspension};
+use machine::projection_rows::ApprovalStatus;
+use machine::suspension::{ResumeMode, Suspension, SuspensionKind};
 use serde_json::Value;
 
 use crate::arguments;
+use crate::engine::Engine;
 use crate::node::Node;
+use crate::replaced_approval;
 use crate::schema::Schema;
 use crate::store::{RunView, StoreError, SuspensionView, Tenant};
 
@@ -26,6 +30,8 @@ pub struct Decide {
     /// Identifies a repeat; scoped to the run.
     pub id: Option<DecisionId>,
     pub by: Principal,
+    /// The kinds of suspension that the principal may answer. None: every kind.
+    pub kinds: Option<Vec<SuspensionKind>>,
     pub answer: Answer,
 }
 
@@ -34,7 +40,18 @@ pub enum Answer {
     /// Approval, or the answer to whatever else holds the call.
     Resume(Resumption),
     /// Denied, cancelled or abandoned.
-    Cancel { reason: Option<String>, then: Option<OnReject> },
+    Cancel(Cancellation),
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Cancellation {
+    pub reason: Option<String>,
+    /// What happens to the run. None: what its policy says.
+    pub then: Option<OnReject>,
+    /// What happens to the run if neither `then` nor its policy says so.
+    pub then_by_default: Option<OnReject>,
+    /// Digest of the arguments that the approver has seen.
+    pub expect_digest: Option<Digest>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -59,7 +76,7 @@ impl Decide {
     /// Denies the call; the model receives the reason.
     pub fn reject(run: &RunId, call: &CallId, by: &str, reason: &str) -> Self {
         let reason = Some(reason.to_owned());
-        Self::new(run, call, by, Answer::Cancel { reason, then: None })
+        Self::new(run, call, by, Answer::Cancel(Cancellation { reason, ..Cancellation::default() }))
     }
 
     /// The answer to a question, or the result of a call that was performed elsewhere.
@@ -76,6 +93,7 @@ impl Decide {
             suspension: None,
             id: None,
             by: Principal::from(by),
+            kinds: None,
             answer,
         }
     }
@@ -131,45 +149,145 @@ impl SuspensionView {
     }
 }
 
-pub(crate) async fn decide(node: &Arc<Node>, said: Decide) -> Result<Verdict, StoreError> {
+/// The verdict on a decision, and the suspension that it answers as it is afterwards.
+#[derive(Clone, Debug)]
+pub struct Decided {
+    /// The verdict that the decision was stored with, unless the suspension shows that it did not count in the end.
+    pub verdict: Verdict,
+    /// None if the decision addresses no suspension, or if the thread was deleted meanwhile.
+    pub suspension: Option<SuspensionView>,
+}
+
+/// A verdict, and what it is about.
+struct Judged {
+    verdict: Verdict,
+    suspension: Option<SuspensionId>,
+    /// The principal whose decision counts: that of the first submission, if this one is a repeat.
+    by: Principal,
+}
+
+impl Engine {
+    /// Answers a held call. The verdict is final: an accepted decision is stored.
+    pub async fn decide(&self, decision: Decide) -> Result<Verdict, StoreError> {
+        Ok(judge(self.node(), &decision).await?.verdict)
+    }
+
+    /// Like [`Engine::decide`], and reads the suspension afterwards. The verdict is stored: even if the run has not
+    /// processed it yet, no other decision can be accepted any more, and the store shows the suspension as decided. So
+    /// there is no need to wait for a run that waits for a slot.
+    pub async fn decide_and_read(&self, decision: &Decide) -> Result<Decided, StoreError> {
+        decide_and_read(self.node(), decision).await
+    }
+
+    /// The approval that holds a call again after its tool has changed and `void` no longer counts. Waits until the run
+    /// has judged the call; None if it is not held for approval then.
+    pub async fn replacement_approval(
+        &self,
+        void: &SuspensionView,
+    ) -> Result<Option<SuspensionId>, StoreError> {
+        replaced_approval::find(self, void).await
+    }
+
+    /// Decides on a call that was requested but is not held yet. Applies only to the arguments with this digest.
+    pub async fn decide_early(&self, decision: Decide, digest: Digest) -> Result<Verdict, StoreError> {
+        decide_early(self.node(), &decision, digest).await
+    }
+}
+
+async fn decide_and_read(node: &Arc<Node>, said: &Decide) -> Result<Decided, StoreError> {
+    let Judged { verdict, suspension, by } = judge(node, said).await?;
+    let Some(id) = suspension.or_else(|| said.suspension.clone()) else {
+        return Ok(Decided { verdict, suspension: None });
+    };
+    let suspension = node.store.suspension(&said.tenant, &id).await?;
+    let verdict = match (&verdict, &suspension) {
+        (Verdict::Refused(_), _) | (_, None) => verdict,
+        (Verdict::Accepted | Verdict::AlreadyApplied | Verdict::ToolChanged, Some(now)) if is_void(now) => {
+            Verdict::ToolChanged
+        }
+        // An item that was accepted earlier has ended the run: this decision was too late after all.
+        (Verdict::Accepted | Verdict::AlreadyApplied, Some(now)) if !has_won(now, &by, &said.answer) => {
+            Verdict::Refused(Refusal::RunOver)
+        }
+        (Verdict::Accepted | Verdict::AlreadyApplied | Verdict::ToolChanged, Some(_)) => verdict,
+    };
+    Ok(Decided { verdict, suspension })
+}
+
+/// Whether the approval no longer counts because the tool has changed.
+fn is_void(now: &SuspensionView) -> bool {
+    now.status == ApprovalStatus::Expired && now.reason.as_deref() == Some(VoidReason::ToolChanged.as_str())
+}
+
+/// Whether the suspension shows this decision, and not another principal's.
+fn has_won(now: &SuspensionView, by: &Principal, answer: &Answer) -> bool {
+    let matches_answer = match (now.kind, answer) {
+        (SuspensionKind::Approval, Answer::Resume(_)) => now.status == ApprovalStatus::Approved,
+        (SuspensionKind::Approval, Answer::Cancel(_)) => now.status == ApprovalStatus::Rejected,
+        (SuspensionKind::Question | SuspensionKind::InDoubt, _) => now.status != ApprovalStatus::Pending,
+        // No person answers these, and the store does not show who did.
+        (SuspensionKind::ClientTool | SuspensionKind::External | SuspensionKind::ChildRun, _) => return true,
+    };
+    matches_answer && now.decided_by.as_ref() == Some(by)
+}
+
+async fn judge(node: &Arc<Node>, said: &Decide) -> Result<Judged, StoreError> {
     let Some(run) = node.store.run(&said.tenant, &said.run).await? else {
         return Err(StoreError::NotFound);
     };
+    let refused = |refusal| Judged {
+        verdict: Verdict::Refused(refusal),
+        suspension: said.suspension.clone(),
+        by: said.by.clone(),
+    };
     if is_over_and_undecoded(&run) {
-        return Ok(Verdict::Refused(Refusal::RunOver));
+        return Ok(refused(Refusal::RunOver));
     }
     let earlier = match &said.id {
         Some(id) => node.store.decision(&said.tenant, &said.run, id).await?,
         None => None,
     };
-    // The agent that the run was pinned to may no longer be decodable.
-    if run.ended_at.is_some() && earlier.is_none() {
-        return Ok(Verdict::Refused(Refusal::RunOver));
-    }
     let control = run.decoded()?;
-    let open = control.call(&said.call).and_then(|call| call.suspension()).cloned();
-    let named = earlier.map(|earlier| earlier.suspension).or_else(|| said.suspension.clone());
-    let suspension = match target_suspension(control, &said.call, named.as_ref()) {
-        Ok(suspension) => suspension,
-        Err(refusal) => return Ok(Verdict::Refused(refusal)),
+    let cancels = match &said.answer {
+        Answer::Cancel(cancellation) => cancellation.expect_digest,
+        Answer::Resume(_) => None,
     };
-    let decision = complete(node, &run, &said, suspension, open.as_ref()).await?;
-    node.submit(&said.tenant, &said.run, Item::Decision(decision)).await
+    let target = Target {
+        named: said.suspension.as_ref(),
+        earlier: earlier.as_ref(),
+        cancels,
+        kinds: said.kinds.as_deref(),
+    };
+    let suspension = match target_suspension(control, &said.call, &target) {
+        Ok(suspension) => suspension,
+        Err(refusal) if is_known(node, &run, said).await? => return Ok(refused(refusal)),
+        Err(_) => return Ok(refused(Refusal::UnknownCall)),
+    };
+    let open = control.call(&said.call).and_then(|call| call.suspension()).cloned();
+    let decision = complete(node, &run, said, suspension.clone(), open.as_ref()).await?;
+    let verdict = node.submit(&said.tenant, &said.run, Item::Decision(decision)).await?;
+    let by = earlier.map_or_else(|| said.by.clone(), |earlier| earlier.by);
+    Ok(Judged { verdict, suspension: Some(suspension), by })
 }
 
-/// Decides before the call is held: applies only to the arguments with this digest.
-pub(crate) async fn decide_early(
-    node: &Arc<Node>,
-    said: Decide,
-    digest: Digest,
-) -> Result<Verdict, StoreError> {
+/// Whether the run has this call. A call of an earlier step is no longer in the control state, but its message is stored.
+async fn is_known(node: &Node, run: &RunView, said: &Decide) -> Result<bool, StoreError> {
+    if run.decoded()?.call(&said.call).is_some() {
+        return Ok(true);
+    }
+    let message = tool_message_id(&said.call);
+    let place = node.store.message(&said.tenant, &run.thread, &message).await?;
+    Ok(place.is_some_and(|place| place.run == run.id))
+}
+
+async fn decide_early(node: &Arc<Node>, said: &Decide, digest: Digest) -> Result<Verdict, StoreError> {
     let Some(run) = node.store.run(&said.tenant, &said.run).await? else {
         return Err(StoreError::NotFound);
     };
     if is_over_and_undecoded(&run) {
         return Ok(Verdict::Refused(Refusal::RunOver));
     }
-    let decision = complete(node, &run, &said, SuspensionId::from(""), None).await?;
+    let decision = complete(node, &run, said, SuspensionId::from(""), None).await?;
     node.submit(&said.tenant, &said.run, Item::Early { decision, digest }).await
 }
 
@@ -194,7 +312,10 @@ async fn complete(
     let live = call.and_then(|call| pinned.live(agent, &call.tool));
     let schema = live.map(|live| &live.schema);
     let action = match &said.answer {
-        Answer::Cancel { reason, then } => DecisionAction::Cancel { reason: reason.clone(), then: *then },
+        Answer::Cancel(Cancellation { reason, then, then_by_default, expect_digest: _ }) => {
+            let by_default = then_by_default.map(|default| control.policy.on_reject.unwrap_or(default));
+            DecisionAction::Cancel { reason: reason.clone(), then: then.or(by_default) }
+        }
         Answer::Resume(resumption) => {
             let mode = resumption.mode.or_else(|| open.map(|open| open.mode));
             let judged = against_schema(node, said, &suspension, resumption).await?;

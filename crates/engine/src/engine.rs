@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use machine::event::{Fact, InterruptCause, Message as Said, Pending};
-use machine::id::{Digest, Principal, RunId, SuspensionId, ThreadId, ToolName};
+use machine::id::{Principal, RunId, SuspensionId, ThreadId, ToolName};
 use machine::inbox::{Item, Verdict};
 use machine::input::{Outcome, ToolAnswer};
 use machine::termination::Termination;
@@ -18,7 +18,6 @@ use crate::agent::{Agent, AgentError, LiveAgent};
 use crate::approval_feed::ApprovalFeed;
 use crate::callback::{Callbacks, ReportedAttempt};
 use crate::clock::{Clock, SystemClock};
-use crate::deciding::{self, Decide};
 use crate::feed::{FeedItem, Subscription};
 use crate::grants::{Approvers, anyone_may_approve};
 use crate::history::{History, HistoryLimits};
@@ -226,6 +225,10 @@ impl Engine {
         EngineBuilder { store, clock: None, settings, approvers, agents: Vec::new() }
     }
 
+    pub(crate) fn node(&self) -> &Arc<Node> {
+        &self.inner.node
+    }
+
     /// The store, for reading.
     #[must_use]
     pub fn store(&self) -> &Arc<dyn Store> {
@@ -293,16 +296,6 @@ impl Engine {
                 }
             }
         }
-    }
-
-    /// Answers a held call. The verdict is final: an accepted decision is stored.
-    pub async fn decide(&self, decision: Decide) -> Result<Verdict, StoreError> {
-        deciding::decide(&self.inner.node, decision).await
-    }
-
-    /// Decides on a call that was requested but is not held yet. Applies only to the arguments with this digest.
-    pub async fn decide_early(&self, decision: Decide, digest: Digest) -> Result<Verdict, StoreError> {
-        deciding::decide_early(&self.inner.node, decision, digest).await
     }
 
     /// The attempt that a report with this token is about. `path` is the last part of the callback's address; None if

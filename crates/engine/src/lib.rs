@@ -48,6 +48,7 @@ pub mod posting;
 pub mod quota;
 mod recent_events;
 mod relay;
+mod replaced_approval;
 mod schema;
 pub mod store;
 pub mod tool;

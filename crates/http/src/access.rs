@@ -92,6 +92,11 @@ impl Caller {
         };
         if roles.iter().any(|role| self.roles.has(*role)) { Ok(()) } else { Err(self.denial(roles, server)) }
     }
+
+    /// The kinds of suspension that the caller may decide.
+    pub(crate) fn decidable_kinds(&self, server: &Server) -> Vec<SuspensionKind> {
+        SuspensionKind::ALL.into_iter().filter(|kind| self.may_decide(*kind, server).is_ok()).collect()
+    }
 }
 
 impl<S: Sync> FromRequestParts<S> for Caller {

@@ -144,6 +144,8 @@ const fn verdict_name(verdict: &Verdict) -> &'static str {
             Refusal::RunOver => "run_over",
             Refusal::DigestMismatch => "digest_mismatch",
             Refusal::SuspensionNotNamed => "doubt_not_named",
+            Refusal::UnknownCall => "unknown_call",
+            Refusal::Forbidden(_) => "forbidden",
             Refusal::Invalid(_) => "invalid",
         },
     }

@@ -177,6 +177,10 @@ pub enum Refusal {
     DigestMismatch,
     /// The call is in doubt, and the decision does not name the suspension ([`target_suspension`]).
     SuspensionNotNamed,
+    /// The run has no call with this id.
+    UnknownCall,
+    /// The principal may not answer suspensions of this kind.
+    Forbidden(SuspensionKind),
     /// The decision is malformed or fails the schema. Nothing changed; the call is still held.
     Invalid(String),
 }
@@ -197,7 +201,7 @@ impl fmt::Display for Refusal {
         match self {
             Self::IdUsed => f.write_str("its id was used for another decision"),
             Self::NotHeld => {
-                f.write_str("the call is not held, or by another question than this one answers")
+                f.write_str("the call is not held, or not by the suspension that the decision names")
             }
             Self::Answered => f.write_str("another decision was accepted first"),
             Self::Expired => f.write_str("the time to decide is over"),
@@ -207,6 +211,10 @@ impl fmt::Display for Refusal {
                 "the call is in doubt, and only a decision that names its suspension (`suspension_id`) answers that; \
                  read the call and decide again",
             ),
+            Self::UnknownCall => f.write_str("the run has no such call; nothing was changed"),
+            Self::Forbidden(kind) => {
+                write!(f, "the principal may not answer a call that is held as `{kind}`; nothing was changed")
+            }
             Self::Invalid(why) => write!(f, "{why}; the call is still held"),
         }
     }
@@ -301,22 +309,56 @@ pub fn suspension_row(control: &Control, call: &CallId, answered: bool) -> Optio
     })
 }
 
-/// The suspension that a decision answers: the one it names, otherwise the one that holds the call. A call in doubt can
-/// only be answered by naming the suspension. Otherwise a client that resends its approval after a crash would repeat
-/// the write, or its approval would be taken for the result.
+/// How a decision addresses a suspension.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Target<'d> {
+    /// The suspension that the decision names.
+    pub named: Option<&'d SuspensionId>,
+    /// The decision that was accepted earlier under the same id.
+    pub earlier: Option<&'d Decision>,
+    /// The digest of the arguments that the sender of a `cancel` has seen. A `resume` carries its own.
+    pub cancels: Option<Digest>,
+    /// The kinds of suspension that the principal may answer. None: every kind.
+    pub kinds: Option<&'d [SuspensionKind]>,
+}
+
+/// The suspension that a decision answers: the one that holds the call. A decision that names another one, or whose
+/// principal may not answer this kind, is refused. A call in doubt can only be answered by naming the suspension.
+/// Otherwise a client that resends its approval after a crash would repeat the write, or its approval would be taken
+/// for the result.
 pub fn target_suspension(
     control: &Control,
     call: &CallId,
-    named: Option<&SuspensionId>,
+    target: &Target<'_>,
 ) -> Result<SuspensionId, Refusal> {
-    let open = control.call(call).and_then(Call::suspension);
-    match (named, open) {
-        (Some(named), _) => Ok(named.clone()),
-        (None, Some(open)) if open.held.kind() == SuspensionKind::InDoubt => Err(Refusal::SuspensionNotNamed),
-        (None, Some(open)) => Ok(open.id.clone()),
-        (None, None) if control.ended().is_some() => Err(Refusal::RunOver),
-        (None, None) => Err(Refusal::NotHeld),
+    if let Some(earlier) = target.earlier {
+        // A repeat, or the id of another decision: either way nothing is applied, so nothing more is checked.
+        let is_same = target.named.is_none_or(|named| *named == earlier.suspension);
+        return if is_same { Ok(earlier.suspension.clone()) } else { Err(Refusal::IdUsed) };
     }
+    let not_held = match RunSummary::from_control(control).lifecycle(false) {
+        RunLifecycle::Open => Refusal::NotHeld,
+        RunLifecycle::Ending | RunLifecycle::Ended => Refusal::RunOver,
+    };
+    let known = control.call(call);
+    let Some((known, open)) = known.and_then(|known| Some((known, known.suspension()?))) else {
+        return Err(not_held);
+    };
+    let kind = open.held.kind();
+    if target.kinds.is_some_and(|kinds| !kinds.contains(&kind)) {
+        return Err(Refusal::Forbidden(kind));
+    }
+    if target.named.is_some_and(|named| *named != open.id) {
+        return Err(not_held);
+    }
+    // The arguments cannot change while this suspension is open.
+    if target.cancels.is_some_and(|seen| seen != known.arguments) {
+        return Err(Refusal::DigestMismatch);
+    }
+    if target.named.is_none() && kind == SuspensionKind::InDoubt {
+        return Err(Refusal::SuspensionNotNamed);
+    }
+    Ok(open.id.clone())
 }
 
 /// Decides which decision wins, in the transaction that marks the suspension answered. `row` is the open suspension of

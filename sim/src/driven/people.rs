@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use engine::Engine;
-use engine::deciding::{Answer, Decide};
+use engine::deciding::{Answer, Cancellation, Decide};
 use engine::feed::{FeedItem, Subscription};
 use engine::posting::{Message, OnBusy, PostError};
 use engine::store::{StoreError, Tenant};
@@ -276,7 +276,7 @@ impl EngineWorld {
             self.decision_count += 1;
             let other = format!("other-{}", self.decision_count);
             decide.by = Principal::from(other.as_str());
-            decide.answer = Answer::Cancel { reason: Some(other), then: None };
+            decide.answer = Answer::Cancel(Cancellation { reason: Some(other), ..Cancellation::default() });
         }
         let expects = match (is_stored, same) {
             (false, _) => Expects::Anything,

@@ -1,6 +1,6 @@
 //! Converts the decisions of the other worlds to the engine's interface.
 
-use engine::deciding::{Answer, Decide, Resumption};
+use engine::deciding::{Answer, Cancellation, Decide, Resumption};
 use engine::store::Tenant;
 use machine::decision::{Decision, DecisionAction, Resume};
 use machine::id::RunId;
@@ -16,8 +16,13 @@ pub(crate) fn decide(run: &RunId, decision: &Decision) -> Decide {
         suspension: Some(decision.suspension.clone()),
         id: decision.id.clone(),
         by: decision.by.clone(),
+        kinds: None,
         answer: match &decision.action {
-            DecisionAction::Cancel { reason, then } => Answer::Cancel { reason: reason.clone(), then: *then },
+            DecisionAction::Cancel { reason, then } => Answer::Cancel(Cancellation {
+                reason: reason.clone(),
+                then: *then,
+                ..Cancellation::default()
+            }),
             DecisionAction::Resume(resume) => Answer::Resume(resumption(resume)),
         },
     }

@@ -137,6 +137,8 @@ pub const fn verdict(verdict: &Verdict) -> &'static str {
         Verdict::Refused(Refusal::RunOver) => "Refused(RunOver)",
         Verdict::Refused(Refusal::DigestMismatch) => "Refused(DigestMismatch)",
         Verdict::Refused(Refusal::SuspensionNotNamed) => "Refused(SuspensionNotNamed)",
+        Verdict::Refused(Refusal::UnknownCall) => "Refused(UnknownCall)",
+        Verdict::Refused(Refusal::Forbidden(_)) => "Refused(Forbidden)",
         Verdict::Refused(Refusal::Invalid(_)) => "Refused(Invalid)",
     }
 }

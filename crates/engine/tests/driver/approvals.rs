@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use engine::agent::Agent;
 use engine::arguments::digest;
-use engine::deciding::{Answer, Decide, OnReject, Resumption};
+use engine::deciding::{Answer, Cancellation, Decide, OnReject, Resumption};
 use engine::store::Store;
 use engine::tool::{Approval, DeclaredTool, Performer, ToolDefinition};
 use machine::decision::Payload;
@@ -243,7 +243,8 @@ async fn a_decision_on_an_ended_run_or_on_a_call_that_is_not_held_is_refused() {
     let (run, mut watched) = held(&engine, to_assistant()).await;
     let not_held = Verdict::Refused(Refusal::NotHeld);
     assert_eq!(engine.decide(Decide::approve(&run, &call("c"), "ann")).await.unwrap(), not_held);
-    assert_eq!(engine.decide(Decide::approve(&run, &call("missing"), "ann")).await.unwrap(), not_held);
+    let unknown = engine.decide(Decide::approve(&run, &call("missing"), "ann")).await.unwrap();
+    assert_eq!(unknown, Verdict::Refused(Refusal::UnknownCall));
     let mut other = Decide::approve(&run, &call("a"), "ann");
     other.suspension = Some(SuspensionId::from("apr_of_another_call"));
     assert_eq!(engine.decide(other).await.unwrap(), not_held);
@@ -285,7 +286,8 @@ async fn a_rejection_ends_the_run_where_the_decision_or_the_policy_says_so() {
         let engine = harness.start(agent).await;
         let (run, mut watched) = held(&engine, to_assistant()).await;
         let then = if by_policy { None } else { Some(OnReject::EndRun) };
-        let answer = Answer::Cancel { reason: Some("stop it".into()), then };
+        let answer =
+            Answer::Cancel(Cancellation { reason: Some("stop it".into()), then, ..Cancellation::default() });
         let decision = Decide { answer, ..Decide::approve(&run, &call("a"), "ann") };
         assert_eq!(engine.decide(decision).await.unwrap(), Verdict::Accepted);
         remaining_events(&mut watched).await;
@@ -293,6 +295,30 @@ async fn a_rejection_ends_the_run_where_the_decision_or_the_policy_says_so() {
         assert_eq!((sent.count(), harness.ended(&run).await), (0, Some(ended)));
         // The other approval is closed with the run, and the model was not asked again.
         assert_eq!((harness.pending().await, model.requests().len()), (vec![], 1));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rejection_follows_the_request_then_the_policy_then_its_own_default() {
+    use OnReject::{Continue, EndRun};
+    for (then, on_reject, ends) in [
+        (None, None, true),
+        (None, Some(Continue), false),
+        (None, Some(EndRun), true),
+        (Some(Continue), Some(EndRun), false),
+        (Some(EndRun), Some(Continue), true),
+    ] {
+        let (harness, model, sent) = (Harness::new(), one_transfer(), Sent::default());
+        let agent = assistant(&model, &sent).policy(Policy { on_reject, ..Policy::default() });
+        let engine = harness.start(agent).await;
+        let (run, mut watched) = held(&engine, to_assistant()).await;
+        let cancellation = Cancellation { then, then_by_default: Some(EndRun), ..Cancellation::default() };
+        let answer = Answer::Cancel(cancellation);
+        let decision = Decide { answer, ..Decide::approve(&run, &harness.pending().await[0].call, "ann") };
+        accepted(engine.decide(decision).await);
+        remaining_events(&mut watched).await;
+        let is_stopped = matches!(harness.ended(&run).await, Some(Termination::Stopped(_)));
+        assert_eq!((is_stopped, sent.count()), (ends, 0), "{then:?} {on_reject:?}");
     }
 }
 

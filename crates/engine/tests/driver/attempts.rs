@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use engine::agent::Agent;
 use engine::clock::{Clock, RuntimeClock};
-use engine::deciding::{Answer, Decide};
+use engine::deciding::{Answer, Cancellation, Decide};
 use engine::model::ModelAnswer;
 use engine::store::BoxFuture;
 use engine::tool::{Approval, FunctionTool, Outcome, Tool, ToolDefinition, ToolRequest};
@@ -184,7 +184,7 @@ async fn a_call_in_doubt_that_is_given_up_says_that_it_may_have_taken_effect() {
     let engine = harness.start(Agent::new("assistant", model.clone()).tool(sent.tool(post(), lost))).await;
     let (_, mut watched) = held(&engine, to_assistant()).await;
     let shown = harness.pending().await.remove(0);
-    let answer = Answer::Cancel { reason: None, then: None };
+    let answer = Answer::Cancel(Cancellation::default());
     accepted(engine.decide(Decide { answer, ..shown.approve("ann") }).await);
     let cancelled = until_named(&mut watched, "tool.cancelled").await;
     assert!(matches!(cancelled.fact, Fact::ToolCancelled { outcome_unknown: true, .. }), "{cancelled:?}");
@@ -293,7 +293,7 @@ async fn an_attempt_that_waits_is_not_sent_while_the_commit_that_cancels_it_is_u
     until(&mut watched, again).await;
     let rejected = {
         let (engine, decide) = (engine.clone(), Decide::approve(&posted.run, &call("b"), "ann"));
-        let answer = Answer::Cancel { reason: None, then: Some(OnReject::EndRun) };
+        let answer = Answer::Cancel(Cancellation { then: Some(OnReject::EndRun), ..Cancellation::default() });
         tokio::spawn(async move { engine.decide(Decide { answer, ..decide }).await })
     };
     store.hung.notified().await;

@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use engine::agent::{Agent, Limits, StopCondition};
-use engine::deciding::{Answer, Decide};
+use engine::deciding::{Answer, Cancellation, Decide};
 use engine::model::{ModelAnswer, ModelRequest};
 use engine::plugin::{Action, HookContext, Phase};
 use engine::store::{BoxFuture, Lease, RunFilter, RunView, Store, StoreError, Tenant, Wrapper};
@@ -248,7 +248,11 @@ async fn b7_a_call_whose_child_was_refused_is_read_as_refused_all_the_way_up() {
     let (posted, mut watched) = engine.stream(message("desk")).await.unwrap();
     let_go_all(&engine, &harness, 1).await;
     let shown = harness.pending().await.remove(0);
-    let answer = Answer::Cancel { reason: Some("not Bob".into()), then: Some(OnReject::EndRun) };
+    let answer = Answer::Cancel(Cancellation {
+        reason: Some("not Bob".into()),
+        then: Some(OnReject::EndRun),
+        ..Cancellation::default()
+    });
     accepted(engine.decide(Decide { answer, ..shown.approve("ann") }).await);
     remaining_events(&mut watched).await;
     let all = runs(&harness).await;

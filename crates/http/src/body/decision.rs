@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use engine::deciding::{self, Decide, Resumption};
+use engine::deciding::{self, Cancellation, Decide, Resumption};
 use engine::store::{SuspensionView, Tenant};
 use machine::decision::Payload;
 use machine::id::{CallId, DecisionId, Digest, Principal, RunId, SuspensionId};
@@ -74,19 +74,16 @@ pub struct Reject {
 }
 
 impl Reject {
-    /// `policy` is the run's policy. If neither the request nor the policy says what follows, this endpoint ends the
-    /// run.
-    pub fn into_decide(
-        self,
-        held: &SuspensionView,
-        policy: &domain::Policy,
-        by: Principal,
-    ) -> Result<Decide, ApiError> {
+    /// If neither the request nor the run's policy says what follows, this endpoint ends the run.
+    pub fn into_decide(self, held: &SuspensionView, by: Principal) -> Result<Decide, ApiError> {
         require_approval(held)?;
-        let asked = self.then.map(domain::OnReject::from);
-        let then = asked.or(policy.on_reject).unwrap_or(domain::OnReject::EndRun);
-        let reason = self.reason.map(Remark::into_string);
-        Ok(decide_on(held, by, deciding::Answer::Cancel { reason, then: Some(then) }))
+        let cancellation = Cancellation {
+            reason: self.reason.map(Remark::into_string),
+            then: self.then.map(domain::OnReject::from),
+            then_by_default: Some(domain::OnReject::EndRun),
+            expect_digest: None,
+        };
+        Ok(decide_on(held, by, deciding::Answer::Cancel(cancellation)))
     }
 }
 
@@ -136,7 +133,7 @@ impl Answer {
             }
             (SuspensionKind::InDoubt, None, Some(Choice::Retry)) => resume(Payload::Absent),
             (SuspensionKind::InDoubt, None, Some(Choice::GiveUp)) => {
-                deciding::Answer::Cancel { reason: None, then: None }
+                deciding::Answer::Cancel(Cancellation::default())
             }
             (SuspensionKind::Question, None, Some(_)) => {
                 return Err(wrong_kind(held.kind, "send its `result`"));
@@ -185,6 +182,7 @@ fn decide_on(held: &SuspensionView, by: Principal, answer: deciding::Answer) -> 
         suspension: Some(held.id.clone()),
         id: None,
         by,
+        kinds: None,
         answer,
     }
 }
@@ -299,7 +297,8 @@ impl DecisionEntry {
                     );
                 }
                 let reason = self.reason.map(Remark::into_string);
-                deciding::Answer::Cancel { reason, then: None }
+                let expect_digest = self.expect_digest;
+                deciding::Answer::Cancel(Cancellation { reason, expect_digest, ..Cancellation::default() })
             }
             WordAction::Resume => {
                 if self.result.is_some() && self.error.is_some() {
@@ -327,6 +326,7 @@ impl DecisionEntry {
             suspension: self.suspension_id.as_deref().map(SuspensionId::from),
             id: self.decision_id.as_deref().map(DecisionId::from),
             by: by.clone(),
+            kinds: None,
             answer,
         })
     }

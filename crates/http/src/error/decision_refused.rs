@@ -17,9 +17,11 @@ impl ApiError {
                 Code::IdempotencyConflict,
                 "this Idempotency-Key was used with another body; the first request keeps its effect, and this one had none",
             ),
-            Refusal::NotHeld | Refusal::Answered | Refusal::SuspensionNotNamed => {
-                Self::not_pending(held, "is not open any more")
-            }
+            Refusal::NotHeld
+            | Refusal::Answered
+            | Refusal::SuspensionNotNamed
+            | Refusal::UnknownCall
+            | Refusal::Forbidden(_) => Self::not_pending(held, "is not open any more"),
             Refusal::Expired => Self::not_pending(held, "can not be decided any more: its time is over"),
             Refusal::RunOver => {
                 Self::not_pending(held, "is closed: its run is over, or on its way to its end")

@@ -11,7 +11,6 @@ use axum::response::Response;
 use engine::deciding::Decide;
 use engine::store::{ApprovalFilter, Page, SuspensionView};
 use machine::id::{RunId, SuspensionId, ThreadId};
-use machine::policy::Policy;
 use machine::projection_rows::ApprovalStatus as StoredStatus;
 
 use crate::access::Caller;
@@ -22,7 +21,6 @@ use crate::error::ApiError;
 use crate::extract::{ApprovalPath, QueryParams, RequestBody};
 use crate::idempotency::IdempotentRequest;
 use crate::paging::PageBuilder;
-use crate::routes::runs;
 use crate::server::Server;
 use crate::streaming;
 use crate::submit_decision::submit_decision;
@@ -136,13 +134,7 @@ pub(crate) async fn reject(
 ) -> Result<Response, ApiError> {
     let request: Reject = received.parse_or_empty().await?;
     let held = find(&server, &caller, &id).await?;
-    let run = runs::find_run(&server, &caller, &held.run).await?;
-    let policy = match &run.control {
-        // The run has ended, so its approvals are closed whatever its policy was.
-        None if run.status.ended() => Policy::default(),
-        Some(_) | None => run.decoded()?.policy,
-    };
-    let decide = request.into_decide(&held, &policy, caller.principal.clone());
+    let decide = request.into_decide(&held, caller.principal.clone());
     submit(&server, &caller, &received, held, decide).await
 }
 
@@ -178,7 +170,7 @@ async fn submit(
     }
     let mut decide = decide?;
     decide.id = idempotent.decision_id(0);
-    let settled = submit_decision(server, &caller.permit, held, decide).await?;
+    let settled = submit_decision(server, &caller.permit, held, &decide).await?;
     idempotent.store_and_respond(StatusCode::OK, &build_approval(server, &settled).await?).await
 }
 

@@ -80,7 +80,9 @@ pub(crate) async fn report(
             | Refusal::Expired
             | Refusal::RunOver
             | Refusal::DigestMismatch
-            | Refusal::SuspensionNotNamed,
+            | Refusal::SuspensionNotNamed
+            | Refusal::UnknownCall
+            | Refusal::Forbidden(_),
         )
         | Verdict::AlreadyApplied
         | Verdict::ToolChanged => Err(callback_spent(&server, &about).await?),
@@ -104,6 +106,7 @@ fn decision(
         suspension: Some(suspension),
         id: Some(decision_id(about)),
         by: Principal::from(format!("tool:{tool}")),
+        kinds: None,
         answer: Answer::Resume(Resumption { payload, ..Resumption::default() }),
     }
 }

@@ -44,20 +44,6 @@ impl DecisionResult {
     pub fn from_verdict(call_id: &str, decision_id: Option<&str>, verdict: &Verdict) -> Self {
         Self::new(call_id, decision_id, Outcome::from_verdict(verdict), &verdict.to_string())
     }
-
-    #[must_use]
-    pub fn not_found(call_id: &str, decision_id: Option<&str>) -> Self {
-        let message = "this run has no such call; nothing was changed";
-        Self::new(call_id, decision_id, Outcome::NotFound, message)
-    }
-
-    /// The decision names another suspension of the call than the one that it would have to answer.
-    #[must_use]
-    pub fn wrong_suspension(call_id: &str, decision_id: Option<&str>) -> Self {
-        let message =
-            "the call is not held by the suspension that `suspension_id` names; nothing was changed";
-        Self::new(call_id, decision_id, Outcome::Conflict, message)
-    }
 }
 
 impl Outcome {
@@ -69,6 +55,8 @@ impl Outcome {
             Verdict::ToolChanged => Self::Conflict,
             Verdict::Refused(refusal) => match refusal {
                 Refusal::Invalid(_) => Self::Invalid,
+                Refusal::UnknownCall => Self::NotFound,
+                Refusal::Forbidden(_) => Self::Forbidden,
                 Refusal::IdUsed
                 | Refusal::NotHeld
                 | Refusal::Answered

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use engine::deciding::{Answer as EngineAnswer, Resumption};
+use engine::deciding::{Answer as EngineAnswer, Cancellation, Resumption};
 use engine::store::{SuspensionView, Tenant};
 use holdpoint_http::body::{Answer, Approve, DecisionEntry, Decisions, Reject, parse_strict};
 use holdpoint_http::error::{ApiError, Code};
@@ -12,7 +12,7 @@ use machine::decision::Payload;
 use machine::event::OpenedSuspension;
 use machine::id::{Digest, RunId};
 use machine::inbox::{Refusal, Verdict};
-use machine::policy::{OnReject, Policy};
+use machine::policy::OnReject;
 use machine::projection_rows::ApprovalStatus;
 use machine::suspension::{Held, ResumeMode, SuspensionKind};
 use serde::de::DeserializeOwned;
@@ -104,27 +104,24 @@ fn d14_approve_answers_this_very_opening_with_what_was_said() {
 
 #[test]
 fn d15_reject_ends_the_run_unless_the_request_or_the_policy_says_otherwise() {
-    let then = |body: Value, on_reject| {
-        let policy = Policy { on_reject, ..Policy::default() };
+    let cancellation = |body: Value| {
         let reject: Reject = read(&body);
-        match reject.into_decide(&held(SuspensionKind::Approval), &policy, "ana".into()).unwrap().answer {
-            EngineAnswer::Cancel { then, .. } => then.unwrap(),
-            other => panic!("{other:?}"),
+        match reject.into_decide(&held(SuspensionKind::Approval), "ana".into()).unwrap().answer {
+            EngineAnswer::Cancel(cancellation) => (cancellation.then, cancellation.then_by_default),
+            EngineAnswer::Resume(other) => panic!("{other:?}"),
         }
     };
-    assert_eq!(then(json!({}), None), OnReject::EndRun);
-    assert_eq!(then(json!({}), Some(OnReject::Continue)), OnReject::Continue);
-    assert_eq!(then(json!({}), Some(OnReject::EndRun)), OnReject::EndRun);
-    assert_eq!(then(json!({"then": "continue"}), Some(OnReject::EndRun)), OnReject::Continue);
-    assert_eq!(then(json!({"then": "end_run"}), Some(OnReject::Continue)), OnReject::EndRun);
+    let by_default = Some(OnReject::EndRun);
+    assert_eq!(cancellation(json!({})), (None, by_default));
+    assert_eq!(cancellation(json!({"then": "continue"})), (Some(OnReject::Continue), by_default));
+    assert_eq!(cancellation(json!({"then": "end_run"})), (Some(OnReject::EndRun), by_default));
 }
 
 #[test]
 fn approve_and_reject_are_only_for_approvals() {
     for kind in SuspensionKind::ALL.into_iter().filter(|kind| *kind != SuspensionKind::Approval) {
         let approve = Approve::default().into_decide(&held(kind), "ana".into()).unwrap_err();
-        let reject =
-            Reject::default().into_decide(&held(kind), &Policy::default(), "ana".into()).unwrap_err();
+        let reject = Reject::default().into_decide(&held(kind), "ana".into()).unwrap_err();
         assert_eq!((approve.code, reject.code), (Code::WrongKind, Code::WrongKind), "{kind}");
         assert_eq!(approve.details["kind"], kind.as_str());
     }
@@ -151,7 +148,7 @@ fn an_answer_has_the_form_of_what_was_asked() {
     );
     assert_eq!(
         answered(in_doubt, &json!({"choice": "give_up"})),
-        Ok(EngineAnswer::Cancel { reason: None, then: None })
+        Ok(EngineAnswer::Cancel(Cancellation::default()))
     );
     let code = |kind, body: Value| answered(kind, &body).unwrap_err().code;
     assert_eq!(code(question, json!({"choice": "retry"})), Code::WrongKind);
@@ -217,7 +214,7 @@ fn an_entry_says_one_thing() {
     );
     assert_eq!(
         entry(&json!({"call_id": "c", "action": "cancel", "reason": "too much"})),
-        Ok(EngineAnswer::Cancel { reason: Some("too much".into()), then: None })
+        Ok(EngineAnswer::Cancel(Cancellation { reason: Some("too much".into()), ..Cancellation::default() }))
     );
     let failing =
         |chars: usize| entry(&json!({"call_id": "c", "action": "resume", "error": "é".repeat(chars)}));

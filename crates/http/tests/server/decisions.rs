@@ -8,7 +8,7 @@ use holdpoint_http::Role;
 use serde_json::{Value, json};
 
 use crate::client::Client;
-use crate::probe_store::BlockPoint;
+use crate::probe_store::{BlockPoint, StoreProbe};
 use crate::test_server::{StoreKind, TestPlan, on_all_stores};
 use models::scripted::Reply;
 
@@ -25,6 +25,35 @@ on_all_stores! {
     a_decision_about_other_arguments_changes_nothing;
     the_same_decision_of_another_key_is_applied_already;
     a_decision_does_not_answer_what_opened_after_its_role_was_checked;
+}
+
+/// The approval before the decision, the run, and the approval afterwards.
+#[tokio::test]
+async fn a_decision_on_an_approval_takes_three_reads_beside_its_commit() {
+    for (door, body) in [
+        ("approve", json!({})),
+        ("approve", json!({"arguments": {"by": 7}})),
+        ("reject", json!({"then": "continue"})),
+        ("reject", json!({})),
+    ] {
+        let test_server = TestPlan::one_write(StoreKind::Memory).build().await;
+        let (run, approval) = test_server.client.begin_held_run("count").await;
+        let reads = || StoreProbe::count(&test_server.probe.row_reads);
+        let before = reads();
+        test_server.client.post(&format!("/v1/approvals/{approval}/{door}"), body).await.ok(200);
+        assert_eq!(reads() - before, 3, "{door} of {run}");
+    }
+}
+
+#[tokio::test]
+async fn an_entry_of_a_list_of_decisions_takes_two_reads_beside_its_commit_and_the_list_one() {
+    let test_server = TestPlan::new(StoreKind::Memory, two_writes()).build().await;
+    let (_, path) = held(&test_server.client, 2).await;
+    let reads = || StoreProbe::count(&test_server.probe.row_reads);
+    let before = reads();
+    let list = json!([{"call_id": "a", "action": "resume"}, {"call_id": "b", "action": "cancel"}]);
+    let answer = test_server.client.post(&path, json!({"decisions": list})).await.ok(200);
+    assert_eq!((outcomes(&answer), reads() - before), (vec!["applied", "applied"], 5));
 }
 
 fn outcomes(answer: &Value) -> Vec<&str> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use engine::Settings;
 use engine::agent::Agent;
 use engine::arguments;
-use engine::deciding::{Answer, Decide, OnReject};
+use engine::deciding::{Answer, Cancellation, Decide, OnReject};
 use engine::plugin::{FunctionPlugin, HookContext, Phase, Subject};
 use machine::inbox::Verdict;
 use models::scripted::Reply;
@@ -255,7 +255,7 @@ async fn denied_early(store_kind: StoreKind, gate: &HookGate) -> (TestServer, St
     let held = client.run_until(&run, |seen| seen["pending"].as_array().unwrap().len() == 1).await;
     let path = format!("/v1/approvals/{}", held["pending"][0]["approval_id"].as_str().unwrap());
     let denial = Decide {
-        answer: Answer::Cancel { reason: None, then: Some(OnReject::EndRun) },
+        answer: Answer::Cancel(Cancellation { then: Some(OnReject::EndRun), ..Cancellation::default() }),
         ..Decide::approve(&run.as_str().into(), &gate.call.into(), "ann")
     };
     let digest = arguments::digest(&json!({"by": 2})).unwrap();

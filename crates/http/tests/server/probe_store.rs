@@ -4,18 +4,21 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use engine::store::{
-    Append, Appended, ApprovalFilter, BoxFuture, Create, Created, Lease, Listed, LogEntry, MessageView, Page,
-    RunFilter, RunView, Store, StoreError, StoreFailure, StoredResponse, SuspensionView, Tenant, Wrapper,
+    Append, Appended, ApprovalFilter, BoxFuture, Create, Created, Lease, Listed, LogEntry, MessagePosition,
+    MessageView, Page, RunFilter, RunView, Store, StoreError, StoreFailure, StoredResponse, SuspensionView,
+    Tenant, Wrapper,
 };
 use machine::Timestamp;
 use machine::decision::Decision;
-use machine::id::{DecisionId, RunId, SuspensionId, ThreadId};
+use machine::id::{DecisionId, MessageId, RunId, SuspensionId, ThreadId};
 use tokio::sync::Semaphore;
 
 /// What was read, and what is done to the reader.
 #[derive(Default)]
 pub(crate) struct StoreProbe {
     pub(crate) events_read: AtomicUsize,
+    /// Reads of one run, suspension, decision, message or stored response. A worker makes none of these.
+    pub(crate) row_reads: AtomicUsize,
     /// Approvals that were listed of one run, whatever became of them.
     pub(crate) changes_listed: AtomicUsize,
     /// The most rows that a page of approvals or messages was asked for.
@@ -125,6 +128,31 @@ impl Wrapper for ProbedStore {
         })
     }
 
+    fn run(&self, tenant: &Tenant, run: &RunId) -> BoxFuture<'_, Result<Option<RunView>, StoreError>> {
+        self.probe.row_reads.fetch_add(1, Ordering::SeqCst);
+        self.store.run(tenant, run)
+    }
+
+    fn message(
+        &self,
+        tenant: &Tenant,
+        thread: &ThreadId,
+        message: &MessageId,
+    ) -> BoxFuture<'_, Result<Option<MessagePosition>, StoreError>> {
+        self.probe.row_reads.fetch_add(1, Ordering::SeqCst);
+        self.store.message(tenant, thread, message)
+    }
+
+    fn stored_response(
+        &self,
+        tenant: &Tenant,
+        run: &RunId,
+        scope: &str,
+    ) -> BoxFuture<'_, Result<Option<StoredResponse>, StoreError>> {
+        self.probe.row_reads.fetch_add(1, Ordering::SeqCst);
+        self.store.stored_response(tenant, run, scope)
+    }
+
     fn next_wake(&self) -> BoxFuture<'_, Result<Option<Timestamp>, StoreError>> {
         self.probe.next_wakes.fetch_add(1, Ordering::SeqCst);
         self.store.next_wake()
@@ -159,6 +187,7 @@ impl Wrapper for ProbedStore {
         run: &RunId,
         id: &DecisionId,
     ) -> BoxFuture<'_, Result<Option<Decision>, StoreError>> {
+        self.probe.row_reads.fetch_add(1, Ordering::SeqCst);
         let reading = self.store.decision(tenant, run, id);
         Box::pin(async move {
             self.probe.wait_at(BlockPoint::Decision).await;
@@ -171,6 +200,7 @@ impl Wrapper for ProbedStore {
         tenant: &Tenant,
         id: &SuspensionId,
     ) -> BoxFuture<'_, Result<Option<SuspensionView>, StoreError>> {
+        self.probe.row_reads.fetch_add(1, Ordering::SeqCst);
         let (tenant, id) = (tenant.clone(), id.clone());
         Box::pin(async move {
             self.probe.wait_at(BlockPoint::Approval).await;

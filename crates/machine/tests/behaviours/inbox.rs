@@ -4,7 +4,7 @@ use machine::decision::{Decision, DecisionAction, Resume};
 use machine::event::{InterruptCause, Usage};
 use machine::id::{CallId, Digest, Principal, RunId, SuspensionId};
 use machine::inbox::{
-    EarlierDecision, Item, Refusal, RunLifecycle, SubmitContext, SuspensionRow, Verdict, drain,
+    EarlierDecision, Item, Refusal, RunLifecycle, SubmitContext, SuspensionRow, Target, Verdict, drain,
     judge_decision, judge_item, judge_late_answer, may_keep_early, suspension_row, target_suspension,
     to_input,
 };
@@ -444,19 +444,77 @@ fn a_decision_without_a_suspension_answers_the_open_one_but_never_a_doubt() {
     story.asks_for(&[("A", "transfer"), ("B", "post"), ("C", "echo")]);
     story.returns("B", unknown());
     let open = |call: &str| story.call(call).suspension().unwrap().id.clone();
-    let named = SuspensionId::from("apr_named");
+    let other = SuspensionId::from("apr_other");
     let control = &story.run.control;
-    let at = |call: &str, named| target_suspension(control, &CallId::from(call), named);
+    let at = |call: &str, named: Option<&SuspensionId>| {
+        target_suspension(control, &CallId::from(call), &Target { named, ..Target::default() })
+    };
     assert_eq!(at("A", None), Ok(open("A")));
     assert_eq!(at("B", None), Err(Refusal::SuspensionNotNamed));
     assert_eq!(at("C", None), Err(Refusal::NotHeld));
     assert_eq!(at("missing", None), Err(Refusal::NotHeld));
+    assert_eq!(at("A", Some(&open("A"))), Ok(open("A")));
+    assert_eq!(at("B", Some(&open("B"))), Ok(open("B")));
     for call in ["A", "B", "C", "missing"] {
-        assert_eq!(at(call, Some(&named)), Ok(named.clone()));
+        assert_eq!(at(call, Some(&other)), Err(Refusal::NotHeld));
     }
     let mut ended = Story::begin();
     ended.says("done");
-    assert_eq!(target_suspension(&ended.run.control, &CallId::from("A"), None), Err(Refusal::RunOver));
+    for named in [None, Some(&other)] {
+        let target = Target { named, ..Target::default() };
+        let found = target_suspension(&ended.run.control, &CallId::from("A"), &target);
+        assert_eq!(found, Err(Refusal::RunOver));
+    }
+}
+
+#[test]
+fn a_decision_answers_only_the_kinds_that_its_principal_may_answer() {
+    let mut story = Story::begin();
+    story.asks_for(&[("A", "transfer"), ("B", "pick_file")]);
+    let open = |call: &str| story.call(call).suspension().unwrap().id.clone();
+    let at = |call: &str, kinds: &[SuspensionKind], named: Option<&SuspensionId>| {
+        let target = Target { named, kinds: Some(kinds), ..Target::default() };
+        target_suspension(&story.run.control, &CallId::from(call), &target)
+    };
+    let (approval, client) = (SuspensionKind::Approval, SuspensionKind::ClientTool);
+    assert_eq!(at("A", &[approval], None), Ok(open("A")));
+    assert_eq!(at("A", &[client], None), Err(Refusal::Forbidden(approval)));
+    assert_eq!(at("A", &[], Some(&open("A"))), Err(Refusal::Forbidden(approval)));
+    assert_eq!(at("B", &[client], None), Ok(open("B")));
+    assert_eq!(at("B", &[approval], None), Err(Refusal::Forbidden(client)));
+}
+
+#[test]
+fn a_cancel_for_other_arguments_than_those_that_were_seen_answers_nothing() {
+    let mut story = Story::begin();
+    story.asks_for(&[("A", "transfer")]);
+    let (call, shown) = (story.call("A"), story.call("A").arguments);
+    let at = |seen| {
+        let target = Target { cancels: Some(seen), ..Target::default() };
+        target_suspension(&story.run.control, &CallId::from("A"), &target)
+    };
+    assert_eq!(at(shown), Ok(call.suspension().unwrap().id.clone()));
+    assert_eq!(at(Digest::sha256(b"other arguments")), Err(Refusal::DigestMismatch));
+}
+
+#[test]
+fn a_repeated_decision_addresses_what_it_addressed_first_and_nothing_else() {
+    let mut story = Story::begin();
+    story.asks_for(&[("A", "transfer"), ("B", "transfer")]);
+    let earlier = story.decision("A", resume());
+    let held = |call: &str| story.call(call).suspension().unwrap().id.clone();
+    let at = |call: &str, named: Option<&SuspensionId>| {
+        let target = Target { named, earlier: Some(&earlier), kinds: Some(&[]), ..Target::default() };
+        target_suspension(&story.run.control, &CallId::from(call), &target)
+    };
+    assert_eq!(at("A", None), Ok(held("A")));
+    assert_eq!(at("A", Some(&held("A"))), Ok(held("A")));
+    assert_eq!(at("A", Some(&held("B"))), Err(Refusal::IdUsed));
+    assert_eq!(
+        at("B", None),
+        Ok(held("A")),
+        "the verdict then says that the id was used for another decision"
+    );
 }
 
 #[test]

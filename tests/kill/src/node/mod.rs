@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use engine::Engine;
 use engine::clock::{Clock, SystemClock};
-use engine::deciding::{Answer, Decide, OnReject, Resumption};
+use engine::deciding::{Answer, Cancellation, Decide, OnReject, Resumption};
 use engine::posting::{Message, PostError, ThreadTarget};
 use engine::store::{BoxFuture, Page, RunFilter, RunView, StoreError, Tenant};
 use machine::Timestamp;
@@ -116,7 +116,7 @@ fn print_line(line: &Line) {
     let mut out = std::io::stdout().lock();
     let said = serde_json::to_string(line).map(|text| writeln!(out, "{text}").and_then(|()| out.flush()));
     if !matches!(said, Ok(Ok(()))) {
-        eprintln!("ERROR: {line:?} cannot be said");
+        eprintln!("ERROR: {line:?} cannot be written to standard output");
     }
 }
 
@@ -326,8 +326,10 @@ fn decision(given: GivenDecision) -> Decide {
         Reply::Result(value) => {
             Answer::Resume(Resumption { payload: Payload::Result(Arc::new(value)), ..Resumption::default() })
         }
-        Reply::Reject | Reply::GiveUp => Answer::Cancel { reason, then: None },
-        Reply::RejectAndEnd => Answer::Cancel { reason, then: Some(OnReject::EndRun) },
+        Reply::Reject | Reply::GiveUp => Answer::Cancel(Cancellation { reason, ..Cancellation::default() }),
+        Reply::RejectAndEnd => {
+            Answer::Cancel(Cancellation { reason, then: Some(OnReject::EndRun), ..Cancellation::default() })
+        }
     };
     Decide {
         tenant: Tenant::default(),
@@ -336,6 +338,7 @@ fn decision(given: GivenDecision) -> Decide {
         suspension: Some(given.suspension),
         id: Some(given.id),
         by: Principal::from(PERSON),
+        kinds: None,
         answer,
     }
 }
