@@ -1,69 +1,132 @@
-//! Reads the log of a run as envelopes, and stops when the caller has enough.
+//! Reads one run as a client sees it: the stored events as envelopes, and for a client that stays, everything after them.
 //!
 //! The log stores every text once: the result of a call is in the event that settled it, and the message that gives
 //! it to the model only refers to that event. So reading starts a little before the first event that is asked for.
 
-use std::ops::ControlFlow;
+use std::collections::VecDeque;
+use std::sync::Arc;
 
-use engine::store::{CommittedEvent, LogEntry, RunView, Store, StoreError, Tenant};
+use engine::Engine;
+use engine::feed::{FeedItem, Subscription};
+use engine::store::{LogEntry, RunView, Store, StoreError, Tenant};
 use machine::event::Fact;
-use machine::id::RunId;
+use machine::id::{RunId, ThreadId};
 use machine::policy::Continuation;
 
 use crate::wire::event::Envelope;
 use crate::wire::hydrate::EventHydrator;
+use crate::wire::live::Frame;
 
 /// Events per read.
 const READ_MAX: usize = 256;
 
-/// Passes every envelope after `after` to `visit`, in order, until `visit` breaks.
-pub(crate) async fn read_envelopes(
-    store: &dyn Store,
-    tenant: &Tenant,
-    run: &RunView,
+/// The stored events of a run after a given one. At most one page of them is in memory, and the envelopes of one event.
+pub(crate) struct LogReader {
+    store: Arc<dyn Store>,
+    tenant: Tenant,
+    thread: ThreadId,
+    run: RunId,
+    hydrator: EventHydrator,
+    /// Envelopes up to this seq are not returned.
     after: u64,
-    mut visit: impl FnMut(Envelope) -> ControlFlow<()> + Send,
-) -> Result<(), StoreError> {
-    let mut hydrator = EventHydrator::new(run.thread.clone(), run.id.clone()).dropping_large_results();
-    let mut read = replay_start(store, tenant, run, after).await?;
-    loop {
-        let events = store.events(tenant, &run.id, read, READ_MAX).await?;
-        let Some(last) = events.last() else { return Ok(()) };
-        read = last.seq();
-        for logged in &events {
-            let envelopes = match logged {
-                LogEntry::Event(committed) => {
-                    hydrate(store, tenant, &mut hydrator, &run.id, committed).await?
-                }
-                LogEntry::Unreadable(event) => hydrator.hydrate_unreadable(event),
-            };
-            for envelope in envelopes {
-                if envelope.seq > after && visit(envelope).is_break() {
-                    return Ok(());
-                }
+    /// Events up to this seq were read from the store.
+    read: u64,
+    page: VecDeque<LogEntry>,
+    ready: VecDeque<Envelope>,
+}
+
+impl LogReader {
+    pub(crate) async fn open(
+        engine: &Engine,
+        tenant: &Tenant,
+        view: &RunView,
+        after: u64,
+    ) -> Result<Self, StoreError> {
+        let store = engine.store().clone();
+        Ok(Self {
+            read: replay_start(&*store, tenant, view, after).await?,
+            store,
+            tenant: tenant.clone(),
+            thread: view.thread.clone(),
+            run: view.id.clone(),
+            hydrator: EventHydrator::new(view.thread.clone(), view.id.clone()).dropping_large_results(),
+            after,
+            page: VecDeque::new(),
+            ready: VecDeque::new(),
+        })
+    }
+
+    /// The next envelope; None at the end of what is stored.
+    pub(crate) async fn next(&mut self) -> Result<Option<Envelope>, StoreError> {
+        loop {
+            if let Some(envelope) = self.ready.pop_front() {
+                return Ok(Some(envelope));
             }
+            if self.page.is_empty() {
+                self.page = self.store.events(&self.tenant, &self.run, self.read, READ_MAX).await?.into();
+            }
+            let Some(entry) = self.page.pop_front() else { return Ok(None) };
+            self.push(&entry).await?;
+        }
+    }
+
+    /// From here on, events and live updates as they happen.
+    pub(crate) fn follow(self, engine: &Engine) -> RunFollower {
+        RunFollower { subscription: engine.subscribe(&self.tenant, &self.run, self.read), reader: self }
+    }
+
+    /// Hydrates one event. Reads the event that the hydrator is missing, if any.
+    async fn push(&mut self, entry: &LogEntry) -> Result<(), StoreError> {
+        self.read = entry.seq();
+        if let LogEntry::Event(committed) = entry
+            && let Some(seq) = self.hydrator.missing_event(committed)
+        {
+            let read = self.store.events(&self.tenant, &self.run, seq.saturating_sub(1), 1).await?;
+            let found = read.iter().filter_map(LogEntry::readable);
+            found.for_each(|found| self.hydrator.supply_event(&found.event));
+        }
+        let envelopes = self.hydrator.hydrate_entry(entry).into_iter();
+        self.ready.extend(envelopes.filter(|envelope| envelope.seq > self.after));
+        Ok(())
+    }
+}
+
+/// What a client that follows a run receives.
+pub(crate) enum RunFrame {
+    Event(Envelope),
+    Live(Frame),
+}
+
+/// A run from a given event until its end, as it happens.
+pub(crate) struct RunFollower {
+    reader: LogReader,
+    subscription: Subscription,
+}
+
+impl RunFollower {
+    /// None after the terminal event.
+    pub(crate) async fn next(&mut self) -> Result<Option<RunFrame>, StoreError> {
+        loop {
+            if let Some(envelope) = self.reader.ready.pop_front() {
+                return Ok(Some(RunFrame::Event(envelope)));
+            }
+            let entry = match self.subscription.next().await.transpose()? {
+                None => return Ok(None),
+                Some(FeedItem::Live(item)) => {
+                    let frame = Frame::from_live_item(&self.reader.thread, &self.reader.run, &item);
+                    return Ok(Some(RunFrame::Live(frame)));
+                }
+                Some(FeedItem::Event(committed)) => LogEntry::Event(committed),
+                Some(FeedItem::Unreadable(event)) => LogEntry::Unreadable(event),
+            };
+            self.reader.push(&entry).await?;
         }
     }
 }
 
-/// The envelopes for this event. Reads the event that the hydrator is missing, if any.
-pub(crate) async fn hydrate(
-    store: &dyn Store,
-    tenant: &Tenant,
-    hydrator: &mut EventHydrator,
-    run: &RunId,
-    committed: &CommittedEvent,
-) -> Result<Vec<Envelope>, StoreError> {
-    if let Some(seq) = hydrator.missing_event(committed) {
-        let read = store.events(tenant, run, seq.saturating_sub(1), 1).await?;
-        read.iter().filter_map(LogEntry::readable).for_each(|found| hydrator.supply_event(&found.event));
-    }
-    Ok(hydrator.hydrate(committed))
-}
-
 /// The seq after which reading has to start so that every event after `after` can be hydrated: the start of the step
 /// that was open then. Under `eager` a call may settle many steps later, so the whole log is read.
-pub(crate) async fn replay_start(
+async fn replay_start(
     store: &dyn Store,
     tenant: &Tenant,
     run: &RunView,

@@ -1,7 +1,5 @@
 //! The events of a run: one page of them, or a stream of all of them as they happen.
 
-use std::collections::VecDeque;
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use axum::Json;
@@ -10,24 +8,22 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::sse::Event;
 use axum::response::{IntoResponse, Response};
-use engine::feed::{FeedItem, Subscription};
-use engine::store::{RunView, Store, StoreError, Tenant};
+use engine::Engine;
+use engine::store::{RunView, StoreError, Tenant};
 use futures_util::stream;
-use machine::id::{RunId, ThreadId};
+use machine::id::RunId;
 use tokio_util::sync::CancellationToken;
 
 use crate::access::Caller;
 use crate::error::ApiError;
 use crate::extract::{QueryParams, RunPath};
 use crate::limits::OpenStream;
-use crate::log_reader::{hydrate, read_envelopes, replay_start};
+use crate::log_reader::{LogReader, RunFollower, RunFrame};
 use crate::paging::{PAGE_BYTES_MAX, json_bytes};
 use crate::routes::runs::{find_run, run_refused};
 use crate::server::Server;
 use crate::streaming;
 use crate::wire::event::Envelope;
-use crate::wire::hydrate::EventHydrator;
-use crate::wire::live::Frame;
 use crate::wire::page::{Events, parse_limit};
 
 /// The events of a run, from the one behind `after` on
@@ -53,21 +49,30 @@ pub(crate) async fn events(
     if streaming::accepts_event_stream(&parts.headers) {
         return stream_events(&server, &caller, view, after).await;
     }
-    let (mut events, mut bytes) = (Vec::new(), 0);
-    let visit = |envelope: Envelope| {
-        bytes += json_bytes(&envelope);
-        events.push(envelope);
-        if events.len() < limit && bytes < PAGE_BYTES_MAX {
-            ControlFlow::Continue(())
-        } else {
-            ControlFlow::Break(())
-        }
-    };
-    read_envelopes(&**server.engine.store(), &caller.tenant, &view, after, visit)
+    let events = read_page(&server.engine, &caller.tenant, &view, after, limit)
         .await
         .map_err(|refused| run_refused(&run, refused))?;
     let last_seq = events.last().map_or(view.seq, |last| last.seq.max(view.seq));
     Ok(Json(Events::new(events, last_seq)).into_response())
+}
+
+async fn read_page(
+    engine: &Engine,
+    tenant: &Tenant,
+    view: &RunView,
+    after: u64,
+    limit: usize,
+) -> Result<Vec<Envelope>, StoreError> {
+    let mut reader = LogReader::open(engine, tenant, view, after).await?;
+    let (mut events, mut bytes) = (Vec::new(), 0);
+    while events.len() < limit
+        && bytes < PAGE_BYTES_MAX
+        && let Some(envelope) = reader.next().await?
+    {
+        bytes += json_bytes(&envelope);
+        events.push(envelope);
+    }
+    Ok(events)
 }
 
 /// The last seq that the client says it has seen; 0 if there is none or if it cannot be right.
@@ -86,17 +91,10 @@ async fn stream_events(
     if view.status.ended() && after >= view.seq {
         return Ok((StatusCode::NO_CONTENT, [(header::CACHE_CONTROL, "no-cache")]).into_response());
     }
-    // A message can only be hydrated after the events that it refers to, so the subscription starts earlier.
-    let start = replay_start(&**server.engine.store(), &caller.tenant, &view, after).await?;
+    let reader = LogReader::open(&server.engine, &caller.tenant, &view, after).await?;
     let watcher = RunWatcher {
-        subscription: server.engine.subscribe(&caller.tenant, &view.id, start),
-        hydrator: EventHydrator::new(view.thread.clone(), view.id.clone()).dropping_large_results(),
-        store: server.engine.store().clone(),
-        tenant: caller.tenant.clone(),
-        after,
-        thread: view.thread,
+        follower: reader.follow(&server.engine),
         run: view.id,
-        ready: VecDeque::new(),
         draining: server.draining.clone(),
         revoked: caller.revoked.clone(),
         _open: server.open_stream(&caller.tenant)?,
@@ -110,15 +108,8 @@ async fn stream_events(
 
 /// One client that watches one run. It reads the log by itself, a page at a time, as fast as the client receives it.
 struct RunWatcher {
-    subscription: Subscription,
-    hydrator: EventHydrator,
-    store: Arc<dyn Store>,
-    tenant: Tenant,
-    /// The client has seen the events up to this seq.
-    after: u64,
-    thread: ThreadId,
+    follower: RunFollower,
     run: RunId,
-    ready: VecDeque<Envelope>,
     draining: CancellationToken,
     revoked: CancellationToken,
     _open: OpenStream,
@@ -127,49 +118,23 @@ struct RunWatcher {
 impl RunWatcher {
     /// None after the terminal event, or if the stream cannot continue. A client that reconnects gets exactly the rest.
     async fn next(&mut self) -> Option<Event> {
-        loop {
-            if self.revoked.is_cancelled() {
-                return None;
-            }
-            if let Some(envelope) = self.ready.pop_front() {
+        let frame = tokio::select! {
+            biased;
+            () = self.revoked.cancelled() => return None,
+            () = self.draining.cancelled() => return None,
+            frame = self.follower.next() => frame,
+        };
+        match frame {
+            Ok(None) => None,
+            Ok(Some(RunFrame::Event(envelope))) => {
                 let event = streaming::event(envelope.name, &envelope)?;
-                return Some(event.id(envelope.seq.to_string()));
+                Some(event.id(envelope.seq.to_string()))
             }
-            let item = tokio::select! {
-                biased;
-                () = self.draining.cancelled() => return None,
-                () = self.revoked.cancelled() => return None,
-                item = self.subscription.next() => item?,
-            };
-            match item {
-                Ok(FeedItem::Event(committed)) => {
-                    let after = self.after;
-                    let hydrator = &mut self.hydrator;
-                    let envelopes =
-                        hydrate(&*self.store, &self.tenant, hydrator, &self.run, &committed).await;
-                    let Ok(envelopes) = envelopes.inspect_err(|refused| self.log_early_end(refused)) else {
-                        return None;
-                    };
-                    self.ready.extend(envelopes.into_iter().filter(|envelope| envelope.seq > after));
-                }
-                Ok(FeedItem::Unreadable(event)) => {
-                    let after = self.after;
-                    let envelopes = self.hydrator.hydrate_unreadable(&event);
-                    self.ready.extend(envelopes.into_iter().filter(|envelope| envelope.seq > after));
-                }
-                Ok(FeedItem::Live(item)) => {
-                    let frame = Frame::from_live_item(&self.thread, &self.run, &item);
-                    return streaming::event(frame.name, &frame);
-                }
-                Err(refused) => {
-                    self.log_early_end(&refused);
-                    return None;
-                }
+            Ok(Some(RunFrame::Live(frame))) => streaming::event(frame.name, &frame),
+            Err(refused) => {
+                tracing::warn!(run = %self.run, %refused, "a stream ends early");
+                None
             }
         }
-    }
-
-    fn log_early_end(&self, refused: &StoreError) {
-        tracing::warn!(run = %self.run, %refused, "a stream ends early");
     }
 }

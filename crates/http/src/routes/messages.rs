@@ -19,13 +19,12 @@ use crate::body::PostMessage;
 use crate::error::ApiError;
 use crate::extract::{QueryParams, RequestBody, ThreadPath};
 use crate::idempotency::idempotency_scope;
-use crate::log_reader::read_envelopes;
+use crate::log_reader::LogReader;
 use crate::paging::PageBuilder;
 use crate::routes::runs::run_status;
 use crate::routes::threads::find_thread;
 use crate::server::Server;
 use crate::setup::Role;
-use crate::wire::event::Envelope;
 use crate::wire::message::Message;
 use crate::wire::page::{Messages, parse_page};
 use crate::wire::payload::Payload;
@@ -165,7 +164,11 @@ async fn read_messages(
         let mut rest: VecDeque<&MessageView> = of_run.iter().collect();
         // None if its thread was deleted meanwhile.
         if let Some(view) = server.engine.view(&caller.tenant, &first.run).await? {
-            let visit = |envelope: Envelope| {
+            let mut reader = LogReader::open(&server.engine, &caller.tenant, &view, first.seq - 1).await?;
+            while !rest.is_empty()
+                && !builder.is_full()
+                && let Some(envelope) = reader.next().await?
+            {
                 if let Some(view) = rest.pop_front_if(|view| view.seq == envelope.seq) {
                     let message = if let Payload::Message(added) = envelope.payload {
                         added.message
@@ -175,13 +178,7 @@ async fn read_messages(
                     builder.add(&message);
                     messages.push(message);
                 }
-                if !rest.is_empty() && !builder.is_full() {
-                    ControlFlow::Continue(())
-                } else {
-                    ControlFlow::Break(())
-                }
-            };
-            read_envelopes(&**server.engine.store(), &caller.tenant, &view, first.seq - 1, visit).await?;
+            }
             // If the page is not full, the messages that are left are in no event of the log.
             while !builder.is_full()
                 && let Some(view) = rest.pop_front()

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use engine::store::{CommittedEvent, UnreadableEvent};
+use engine::store::{CommittedEvent, LogEntry, UnreadableEvent};
 use machine::event::{CallInMessage, Event, Fact, Message as Stored, NoteBody, ToolBody, UserMessage};
 use machine::id::{CallId, Principal, RunId, ThreadId, ToolName};
 use machine::model_text::{
@@ -143,8 +143,16 @@ impl EventHydrator {
         (ready, envelopes)
     }
 
+    /// The envelopes for one entry of the log.
+    pub fn hydrate_entry(&mut self, entry: &LogEntry) -> Vec<Envelope> {
+        match entry {
+            LogEntry::Event(committed) => self.hydrate(committed),
+            LogEntry::Unreadable(event) => self.hydrate_unreadable(event),
+        }
+    }
+
     /// Builds an envelope for an event that cannot be decoded. Events that were held back before it come first.
-    pub fn hydrate_unreadable(&mut self, event: &UnreadableEvent) -> Vec<Envelope> {
+    fn hydrate_unreadable(&mut self, event: &UnreadableEvent) -> Vec<Envelope> {
         let (_, mut envelopes) = self.flush();
         envelopes.push(Envelope::unreadable(&self.thread, &self.run, event));
         envelopes

@@ -3,7 +3,6 @@
 use std::path::Path;
 
 use clap::Args;
-use engine::store::LogEntry;
 use holdpoint_http::wire::hydrate::EventHydrator;
 use machine::id::RunId;
 use serde::Deserialize;
@@ -23,11 +22,11 @@ const IN_POSTGRES: &str = "Leave --store out, and name a server on this database
 /// The server's largest page.
 const PAGE_MAX: usize = 1_000;
 
-/// Tell the log of a run as a story
+/// Print the log of a run as a story
 ///
-/// Who asked, what the model said, which calls were held, who decided what, what ran with what result, what crashed and
-/// went on, and how it ended; each line with the time since the beginning. With --json, the events themselves, one in a line.
-/// Asks a server; with --store sqlite:PATH it reads the file, whether or not a server works with it.
+/// Prints the messages, the model's answers, held calls, decisions, results, crashes, recoveries and the end, each line
+/// with the time since the beginning. With --json, prints the events themselves, one per line. Reads from a server;
+/// with --store sqlite:PATH it reads the file, whether or not a server uses it.
 #[derive(Debug, Args)]
 #[command(after_help = ENVIRONMENT)]
 pub(in crate::cli) struct Replay {
@@ -92,10 +91,7 @@ impl Replay {
             )
         })?;
         let mut hydrator = EventHydrator::new(thread, run);
-        let envelopes = events.iter().flat_map(|logged| match logged {
-            LogEntry::Event(committed) => hydrator.hydrate(committed),
-            LogEntry::Unreadable(event) => hydrator.hydrate_unreadable(event),
-        });
+        let envelopes = events.iter().flat_map(|entry| hydrator.hydrate_entry(entry));
         for envelope in envelopes {
             let unreadable = |why: serde_json::Error| {
                 Problem::new("STORE_DAMAGED", why.to_string(), "Run holdpoint doctor.", Exit::Other)
