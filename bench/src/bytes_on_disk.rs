@@ -36,7 +36,7 @@ impl Folder {
 impl Drop for Folder {
     fn drop(&mut self) {
         if let Err(error) = fs::remove_dir_all(&self.path) {
-            eprintln!("bench: {} stays behind: {error}", self.path.display());
+            eprintln!("bench: {} was not removed: {error}", self.path.display());
         }
     }
 }

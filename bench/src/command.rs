@@ -23,23 +23,23 @@ Usage: cargo run --release -p bench -- [WORKLOAD...] [OPTION...]
   W5           stream: 1,000 small deltas, to 1 and to 100 subscribers
   W6           shares: 256 sleeping and 1,000 waiting runs of one tenant, and the posts and approvals of another
   subscribers  the speed of a run that 10,000 watch, half of whom never read
-  http         the server as another process, on sqlite: 2,000 open streams, of which 200 are told something all the
-               time, 300 tool rounds posted in a second and decisions beside them, for 60 seconds; --once sets the time
+  http         the server as another process, on sqlite: 2,000 open streams, of which 200 receive events all the
+               time, with 300 tool rounds posted per second and decisions, for 60 seconds; --once sets the time
   costly       the server as another process, on sqlite: a tenant's posts beside another tenant's costliest requests
-  tools        calls of a tool behind an address in another process, 64 at once: that read in memory, that write elsewhere
+  tools        calls of an HTTP tool in another process, 64 at once: that read in memory, that write elsewhere
   machine      the bare machine: no store, no engine
   Without a workload all of them are measured with a short effort.
 
   --store memory|sqlite|postgres
                          only this store; memory and sqlite, if it is not given. For postgres a server of its own
                          is started, with default settings, and removed afterwards
-  --store postgres://…   a server that is there, in schemas of their own
+  --store postgres://…   an existing server, in separate schemas
   --concurrency N        runs at once in W1 and W2; 64, if it is not given
   --runs N               runs in the largest fleet of W3; 1,000,000, if it is not given and W3 is asked for by name
-  --folder PATH          where the files go; beside this program, if it is not given. What is measured is
-                         the disk of this folder: a folder in memory syncs nothing
+  --folder PATH          where the files go; next to this program, if it is not given. The disk of this
+                         folder is measured: a folder in memory syncs nothing
   --program PATH         the server of http; the program holdpoint beside this one, if it is not given
-  --quick                a look, not a figure to quote
+  --quick                a short measurement, too imprecise to publish
   --once SECONDS         one repetition of this length, so that it can take turns with other programs
   --json                 JSON lines instead of a table: {peer, version, workload, metric, title, unit, value}, with
                          the spread around the median, the target, the store and its durability where there are any
@@ -50,8 +50,8 @@ power cut loses nothing that was acknowledged; commits that arrive together shar
 its server.
 
 Peak memory is given for the first workload only: what it leaves in the heap would count in the others.
-Progress goes to stderr, results to stdout. Exit status: 0 measured, 1 a run did not do what it must, 2 a word of
-the command line is not known.";
+Progress goes to stderr, results to stdout. Exit status: 0 measured, 1 a run did not behave as expected, 2 wrong
+command line.";
 
 const CONCURRENCY_DEFAULT: usize = 64;
 /// The program starts itself with these arguments: as the process after a restart, as one of several nodes, and as the
@@ -114,7 +114,7 @@ pub(crate) fn parse(words: impl IntoIterator<Item = String>) -> Result<Invocatio
             Some(_) | None => (word.clone(), None),
         };
         let mut value = |what: &str| {
-            given.take().or_else(|| words.next()).ok_or_else(|| format!("{name} needs {what} behind it"))
+            given.take().or_else(|| words.next()).ok_or_else(|| format!("{name} needs {what} after it"))
         };
         match name.as_str() {
             "--help" | "-h" => return Ok(Invocation::Help),
@@ -261,7 +261,7 @@ mod tests {
     #[test]
     fn what_is_not_known_is_said_by_name() {
         assert_eq!(parsed("W9"), Err("W9 is not known here".into()));
-        assert_eq!(parsed("--store"), Err("--store needs memory, sqlite or postgres behind it".into()));
+        assert_eq!(parsed("--store"), Err("--store needs memory, sqlite or postgres after it".into()));
         assert_eq!(parsed("--quick=1"), Err("--quick takes no value".into()));
         assert!(parsed("--store disk").is_err_and(|why| why.contains("disk")));
         assert!(parsed("W3 --store memory").is_err_and(|why| why.contains("restart")));

@@ -130,7 +130,7 @@ fn restart(file: &Path, runs: &[RunId]) -> Result<Restart, Failure> {
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()?;
-    let missing = || Failure::new("the process that was started again said nothing");
+    let missing = || Failure::new("the restarted process printed nothing");
     let mut lines = BufReader::new(process.stdout.take().ok_or_else(missing)?).lines();
     let first = lines.next().ok_or_else(missing)??;
     let ready = milliseconds(begin.elapsed());

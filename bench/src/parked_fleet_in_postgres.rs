@@ -125,7 +125,7 @@ impl Node {
 }
 
 fn silent() -> Failure {
-    Failure::new("a node said nothing")
+    Failure::new("a node printed nothing")
 }
 
 /// CPU used by the server and the idle nodes during this time.

@@ -122,9 +122,9 @@ impl ServerPlace {
         if status.as_ref().is_ok_and(process::ExitStatus::success) {
             return Ok(());
         }
-        let told = fs::read_to_string(path).unwrap_or_default();
+        let printed = fs::read_to_string(path).unwrap_or_default();
         let reach = "its account must be able to reach the folder; --folder names another one";
-        Err(Failure::new(format!("PostgreSQL does not start ({reach}): {command:?}: {status:?}\n{told}")))
+        Err(Failure::new(format!("PostgreSQL does not start ({reach}): {command:?}: {status:?}\n{printed}")))
     }
 
     fn watch(&self) -> Result<Child, Failure> {

@@ -85,7 +85,7 @@ impl Speech {
     }
 }
 
-/// Holds the current speech; they follow one another.
+/// Holds the current speech. There is one at a time.
 #[derive(Clone, Default)]
 struct Speaker(Arc<Mutex<Option<Arc<Speech>>>>);
 
@@ -148,7 +148,7 @@ async fn listen(speech: Arc<Speech>, mut watched: Subscription) -> Result<Heard,
                 if let Fact::MessageAdded(Message::Assistant { text: whole, .. }) = &committed.event.fact
                     && (*whole != speech.whole || text != speech.whole)
                 {
-                    return Err(Failure::new(format!("{} of {} bytes were heard", text.len(), whole.len())));
+                    return Err(Failure::new(format!("{} of {} bytes arrived", text.len(), whole.len())));
                 }
             }
         }
@@ -158,9 +158,9 @@ async fn listen(speech: Arc<Speech>, mut watched: Subscription) -> Result<Heard,
 
 pub(crate) struct Streamed {
     pub(crate) heard: Vec<Heard>,
-    /// Until the last listener had the whole text.
+    /// From the first delta until the last listener had the whole text.
     seconds: f64,
-    /// Until the model had sent everything.
+    /// From the first delta until the model had sent the last one.
     saying_seconds: f64,
 }
 
@@ -231,9 +231,15 @@ fn figures(sheet: &mut Sheet, suffix: &str, title: &str, streamed: &[Streamed]) 
     let heard = column(&|one| deltas / one.seconds);
     let metric = format!("deltas_per_s_{suffix}");
     let target = suffix.ends_with("_r1").then_some(Target::AtLeast(1_000_000.0));
-    sheet.add_aimed(metric, &format!("{title}, deltas until all heard"), Unit::PerSecond, &heard, target);
+    sheet.add_aimed(
+        metric,
+        &format!("{title}, deltas until received by all"),
+        Unit::PerSecond,
+        &heard,
+        target,
+    );
     let said = column(&|one| deltas / one.saying_seconds);
-    sheet.add(format!("said_per_s_{suffix}"), &format!("{title}, deltas said"), Unit::PerSecond, &said);
+    sheet.add(format!("said_per_s_{suffix}"), &format!("{title}, deltas sent"), Unit::PerSecond, &said);
     let delivered = column(&|one| deltas * one.heard.len() as f64 / one.seconds);
     let metric = format!("delivered_per_s_{suffix}");
     sheet.add(metric, &format!("{title}, deltas × listeners"), Unit::PerSecond, &delivered);

@@ -118,7 +118,7 @@ impl ToolServer {
         writeln!(self.requests)?;
         let line = self.line()?;
         let (connections, requests) =
-            line.split_once(' ').ok_or_else(|| Failure::new("the tool's process says nothing"))?;
+            line.split_once(' ').ok_or_else(|| Failure::new("the tool's process printed nothing"))?;
         let cpu = process::times_of(self.process.id()).map(|times| times.own);
         Ok(Seen { connections: connections.parse()?, requests: requests.parse()?, cpu })
     }

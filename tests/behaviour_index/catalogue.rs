@@ -7,7 +7,7 @@ use crate::id::Id;
 /// The heading of the list of exceptions. Everything before it is catalogue.
 const EXCEPTIONS_HEADING: &str = "## 7. Ids without a test of their own";
 
-/// A reason names who decided otherwise or who will bring the test, so that the list can be worked off.
+/// A reason names the rule that overrules the id or the work that will add its test, so that the list can shrink.
 const REASONS: [&str; 2] = ["overruled by ", "owned by "];
 
 #[derive(Debug, Default)]
@@ -29,7 +29,7 @@ impl Catalogue {
             if line.starts_with("```") {
                 is_in_code = !is_in_code;
             }
-            // The syntax is explained by an example, and an example is no entry.
+            // The page explains the syntax by an example in a code block, which is not an entry.
             if is_in_code {
                 continue;
             }
@@ -57,7 +57,7 @@ impl Catalogue {
         let Some(id) = Id::parse(word).filter(|_| word.starts_with(|c: char| c.is_ascii_uppercase())) else {
             return Ok(());
         };
-        if self.ids.insert(id) { Ok(()) } else { Err(format!("{id} stands twice in the catalogue")) }
+        if self.ids.insert(id) { Ok(()) } else { Err(format!("{id} occurs twice in the catalogue")) }
     }
 
     /// `checked: A B C` or `- A55: overruled by …`; any other line is prose.
@@ -142,8 +142,8 @@ mod tests {
             assert!(complaints.iter().any(|complaint| complaint == why), "{bad:?}: {complaints:?}");
         }
         assert_eq!(
-            Catalogue::parse("A1 a\nA1 b\n").expect_err("an id stands twice")[0],
-            "line 2: A1 stands twice in the catalogue"
+            Catalogue::parse("A1 a\nA1 b\n").expect_err("an id occurs twice")[0],
+            "line 2: A1 occurs twice in the catalogue"
         );
     }
 }

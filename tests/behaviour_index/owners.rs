@@ -43,8 +43,8 @@ impl Owners {
     }
 }
 
-/// A test says by its name which behaviours it holds. The resolution of a contradiction (X) is held by a test of one of the
-/// behaviours that it resolves.
+/// The name of a test contains the ids of the behaviours that it owns. The resolution of a contradiction (X) is owned
+/// by a test of one of the behaviours that it resolves.
 fn may_own(id: Id, path: &str) -> bool {
     let own_name = path.rsplit("::").next().unwrap_or(path);
     id.section == 'X' || own_name.split('_').filter_map(Id::parse).any(|named| named == id)

@@ -21,7 +21,7 @@ pub(crate) fn passed_tests(output: &str) -> Vec<PassedTest> {
 fn passed_test(line: &str) -> Option<PassedTest> {
     let name = line.strip_prefix("test ")?.strip_suffix(" ... ok")?;
     let name = name.strip_suffix(" - should panic").unwrap_or(name);
-    // An example in the documentation is named after its place, and a place says nothing about behaviour.
+    // An example in the documentation is named after its place, and a path does not name a behaviour.
     if name.contains(' ') {
         return None;
     }

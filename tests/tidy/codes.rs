@@ -2,7 +2,7 @@
 
 use super::tree::{TextFile, assert_no_complaints, file, files};
 
-/// Where codes are made: by the program, and by what looks a store over.
+/// The sources that define codes: the program, and the checks of a store.
 const MAKERS: [&str; 4] = [
     "crates/holdpoint/src/cli/",
     "crates/stores/src/doctor/",
@@ -10,7 +10,8 @@ const MAKERS: [&str; 4] = [
     "crates/stores/src/postgres/doctor/",
 ];
 
-/// Texts that are written as codes are, outside of tests. In the program a single word may be the name of a flag's value.
+/// String literals in upper case, as codes are, outside of tests. In the program a single word may be a placeholder in
+/// the help, such as `FILE`.
 fn codes(maker: &TextFile) -> impl Iterator<Item = &str> {
     let production = maker.text.split("#[cfg(test)]").next().unwrap_or_default();
     let may_be_one_word = maker.path.contains("/stores/");
@@ -24,7 +25,7 @@ fn codes(maker: &TextFile) -> impl Iterator<Item = &str> {
     })
 }
 
-/// What stands between backticks in the first column of a table.
+/// The code spans in the first column of a table.
 fn described(page: &TextFile) -> Vec<&str> {
     let cells = page.text.lines().filter_map(|line| line.strip_prefix("| ")?.split(" | ").next());
     cells.flat_map(|cell| cell.split('`').skip(1).step_by(2)).collect()

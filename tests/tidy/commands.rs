@@ -1,4 +1,4 @@
-//! What the documents tell a reader to type exists, and the version they name is the one we build with.
+//! The commands in the documents exist, and the version they name is the one we build with.
 
 use super::markdown::parse;
 use super::tree::{TextFile, assert_no_complaints, file, files, files_with_extension};

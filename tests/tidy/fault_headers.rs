@@ -192,7 +192,7 @@ fn a_header_with_a_wrong_name_is_found() {
         TextFile::new("crates/web/tests/server/stage.rs", stage),
         TextFile::new(
             "crates/web/tests/server/deeds.rs",
-            "on_all_stores! { kept; }\n#[test]\n\nfn plain() {}\nasync fn kept() {}\n// fn told() {}\n",
+            "on_all_stores! { kept; }\n#[test]\n\nfn plain() {}\nasync fn kept() {}\n// fn disabled() {}\n",
         ),
         TextFile::new(KILL_RULES, "pub enum Rule {\n    /// Kept.\n    OnlyOnce,\n    Never,\n}\n"),
     ];
@@ -224,7 +224,7 @@ fn a_header_with_a_wrong_name_is_found() {
         "Test: holdpoint-web lib short",
         "Test: holdpoint-web server plain",
         "Test: holdpoint-web server deeds::kept",
-        "Test: holdpoint-web server deeds::told",
+        "Test: holdpoint-web server deeds::disabled",
         "Test: holdpoint-web server deeds::on_disk::plain",
         "Test: holdpoint-web server deeds::on_tape::kept",
         "Test: holdpoint-web server postgres::kept",

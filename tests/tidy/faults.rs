@@ -46,7 +46,7 @@ fn scope_complaints(patch: &TextFile) -> Vec<String> {
 fn fit_complaints(patch: &TextFile, tree: &Path) -> Vec<String> {
     let mut command = Command::new("git");
     command.args(["apply", "--check", "-"]).current_dir(tree);
-    // An unpacked archive is no repository; git must not take one further up for it and skip every path.
+    // An unpacked archive is not a repository. Without this, git would use one further up and skip every path.
     if let Some(above) = tree.parent() {
         command.env("GIT_CEILING_DIRECTORIES", above);
     }
@@ -54,8 +54,8 @@ fn fit_complaints(patch: &TextFile, tree: &Path) -> Vec<String> {
     let Ok(mut git) = spawned else {
         return vec!["git is needed to check the planted faults; install git and run again".to_owned()];
     };
-    let mut input = git.stdin.take().expect("standard input was asked for");
-    // git may refuse the patch before it has read all of it; its own words below are the better message.
+    let mut input = git.stdin.take().expect("standard input is piped");
+    // git may reject the patch before it has read all of it. Its own message, below, is better than a write error.
     let _ = input.write_all(patch.text.as_bytes());
     drop(input);
     let output = git.wait_with_output().expect("git was started above");
@@ -63,11 +63,7 @@ fn fit_complaints(patch: &TextFile, tree: &Path) -> Vec<String> {
         return Vec::new();
     }
     let why = String::from_utf8_lossy(&output.stderr);
-    vec![format!(
-        "{}: does not apply any more; write it anew for the code as it is: {}",
-        patch.path,
-        why.trim()
-    )]
+    vec![format!("{}: no longer applies; write it again for the current code: {}", patch.path, why.trim())]
 }
 
 pub(super) fn patches() -> Vec<&'static TextFile> {
@@ -77,7 +73,7 @@ pub(super) fn patches() -> Vec<&'static TextFile> {
 #[test]
 fn every_planted_fault_still_applies() {
     let patches = patches();
-    assert!(!patches.is_empty(), "{FAULTS} holds no patch: nothing shows that the simulator finds a fault");
+    assert!(!patches.is_empty(), "{FAULTS} has no patch, so nothing shows that the simulator finds faults");
     let scope = patches.iter().flat_map(|patch| scope_complaints(patch));
     let fit = patches.iter().flat_map(|patch| fit_complaints(patch, root()));
     assert_no_complaints(&scope.chain(fit).collect::<Vec<_>>());

@@ -1,15 +1,15 @@
-//! Every test, rule and planted fault that the guarantees name is there.
+//! Every test, rule and planted fault that the guarantees name exists.
 
 use super::tree::{TextFile, assert_no_complaints, file, files};
 
 const GUARANTEES: &str = "docs/guarantees.md";
 
-/// What stands between two backticks.
+/// The text between two backticks.
 fn code_spans(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }
 
-/// What stands in italics and is one word: the name of an invariant or a rule.
+/// Single words in italics: the names of invariants and rules.
 fn italics(text: &str) -> impl Iterator<Item = &str> {
     let plain = text.split('`').step_by(2).flat_map(|part| part.split("**").step_by(2));
     let words = plain.flat_map(|part| part.split('*').skip(1).step_by(2));
@@ -47,10 +47,10 @@ fn complaints(document: &TextFile, tree: &[TextFile]) -> Vec<String> {
             }
         }
         for name in italics(line) {
-            // As the simulator and the kill matrix list theirs.
+            // The forms in which the simulator and the kill matrix list their rules.
             let listed = [format!("\n    {name},\n"), format!("\n    {name}: \"")];
             if !tree.iter().any(|file| listed.iter().any(|one| file.text.contains(one))) {
-                found.push(format!("{}:{number}: nobody checks *{name}*", document.path));
+                found.push(format!("{}:{number}: the tree has no rule *{name}*", document.path));
             }
         }
         let is_promise = line.starts_with("| ") && !line.starts_with("| promise");

@@ -59,11 +59,11 @@ fn every_link_leads_somewhere() {
 #[test]
 fn a_link_that_leads_nowhere_is_found() {
     let tree =
-        [TextFile::new("README.md", "# Read me\n"), TextFile::new("docs/rules.md", "# A rule, told\n")];
+        [TextFile::new("README.md", "# Read me\n"), TextFile::new("docs/rules.md", "# A rule, stated\n")];
     let from_docs = |text: &str| complaints(&TextFile::new("docs/index.md", text), &tree);
     for good in [
         "[a](rules.md)",
-        "[a](./rules.md#a-rule-told)",
+        "[a](./rules.md#a-rule-stated)",
         "[a](../README.md)",
         "[a](../docs)",
         "[a](../docs/)",

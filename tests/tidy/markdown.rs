@@ -98,10 +98,10 @@ fn link_targets(prose: &str) -> Vec<String> {
 
 #[test]
 fn anchors_links_and_code_are_found() {
-    let text = "# The `log`, told\n[a](b.md \"Title\") and `[not](a link)` [c](#d)\n\
-                [e]: f.md\n```text\n# no heading\n[no](link)\n```\n# The log told\n#hash\n";
+    let text = "# The `log`, replayed\n[a](b.md \"Title\") and `[not](a link)` [c](#d)\n\
+                [e]: f.md\n```text\n# no heading\n[no](link)\n```\n# The log replayed\n#hash\n";
     let document = parse(text);
-    assert_eq!(document.anchors, ["the-log-told", "the-log-told-1"]);
+    assert_eq!(document.anchors, ["the-log-replayed", "the-log-replayed-1"]);
     assert_eq!(document.links, [(2, "b.md".to_owned()), (2, "#d".to_owned()), (3, "f.md".to_owned())]);
     let code: Vec<&str> = document.code.iter().map(|(_, code)| code.as_str()).collect();
     assert_eq!(code, ["log", "[not](a link)", "# no heading", "[no](link)"]);

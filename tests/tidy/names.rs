@@ -1,15 +1,15 @@
-//! Names that say what may not go in: no vague files, no vague types.
+//! File names and type names are specific enough to show what does not belong under them.
 
 use super::rust_code::code_only;
 use super::tree::{TextFile, assert_no_complaints, files_with_extension};
 
-/// A file or folder of this name takes in whatever nobody finds a place for.
+/// A file or folder with one of these names collects code that belongs elsewhere.
 const VAGUE_FILE_NAMES: [&str; 14] = [
     "common", "handler", "handlers", "helper", "helpers", "manager", "managers", "misc", "service",
     "services", "shared", "types", "util", "utils",
 ];
 
-/// A type with this last word is named after its author's uncertainty.
+/// A type name that ends with one of these words does not say what the type is for.
 const VAGUE_TYPE_ENDINGS: [&str; 8] =
     ["Handler", "Handlers", "Helper", "Helpers", "Manager", "Managers", "Util", "Utils"];
 

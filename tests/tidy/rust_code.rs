@@ -55,7 +55,7 @@ pub(super) fn production_line_count(code: &str) -> usize {
     code.lines().count().saturating_sub(test_lines)
 }
 
-/// Every function with a body, nested ones included, in the order of their names' places.
+/// Every function with a body, nested ones included, in the order of their names in the file.
 pub(super) fn functions(code: &str) -> Vec<Function> {
     word_places(code, "fn")
         .into_iter()
@@ -73,7 +73,7 @@ pub(super) fn functions(code: &str) -> Vec<Function> {
         .collect()
 }
 
-/// The lines, counted from 1, on which `word` stands with no letter, digit or underscore beside it.
+/// The lines, counted from 1, that contain `word` with no letter, digit or underscore beside it.
 pub(super) fn lines_with_word(code: &str, word: &str) -> Vec<usize> {
     word_places(code, word).into_iter().map(|place| code[..place].matches('\n').count() + 1).collect()
 }
@@ -103,7 +103,7 @@ fn test_items(code: &str) -> Vec<Range<usize>> {
         ["#[cfg(test)]", "#[test]"].iter().flat_map(|mark| code.match_indices(mark)).map(|m| m.0).collect();
     places.sort_unstable();
     for start in places {
-        // A `#[test]` inside of a `#[cfg(test)]` module went with the module.
+        // A `#[test]` inside a `#[cfg(test)]` module is removed with the module.
         let is_inside = items.last().is_some_and(|item| item.contains(&start));
         if !is_inside {
             items.push(start..end_of_item(code, start));
@@ -158,7 +158,7 @@ fn end_of_block_comment(chars: &[char], start: usize) -> usize {
     chars.len()
 }
 
-/// `quote` is the place of the opening quote; what stands before it tells a raw string from a plain one.
+/// `quote` is the index of the opening quote. The characters before it distinguish a raw string from a plain one.
 fn end_of_string(chars: &[char], quote: usize) -> usize {
     let hashes = chars[..quote].iter().rev().take_while(|c| **c == '#').count();
     let is_raw = quote > hashes && chars[quote - hashes - 1] == 'r';

@@ -16,7 +16,7 @@ struct Measured {
 /// The lengths of one file and of its functions by the names that `ratchet.txt` uses.
 fn measure(source: &TextFile) -> BTreeMap<String, Measured> {
     let mut lengths = BTreeMap::new();
-    // A test tells one story from top to bottom, and a table of cases is as long as it must be.
+    // A test is one story from top to bottom, and a table of cases may have any length.
     if source.is_test_code() {
         return lengths;
     }
@@ -27,7 +27,7 @@ fn measure(source: &TextFile) -> BTreeMap<String, Measured> {
         let key = format!("{}::{}", source.path, function.name);
         let longest =
             lengths.entry(key).or_insert(Measured { line_count: 0, line_count_max: FUNCTION_LINES_MAX });
-        // Two methods may share a name; the longer one speaks for both.
+        // Two methods may share a name; the longer one counts.
         longest.line_count = longest.line_count.max(function.line_count);
     }
     lengths

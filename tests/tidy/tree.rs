@@ -74,7 +74,7 @@ fn read_folder(folder: &Path, files: &mut Vec<TextFile>) {
             continue;
         }
         if path.is_dir() {
-            // What a build, a mutation run or git leaves behind is not ours to judge.
+            // Files of a build, a mutation run or git are not checked.
             let is_generated = name == ".git" || name == "target" || name.starts_with("mutants.out");
             if !is_generated {
                 read_folder(&path, files);

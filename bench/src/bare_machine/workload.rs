@@ -43,7 +43,7 @@ pub(crate) fn queued() -> (Run, Event) {
 
 /// Decides on the input and applies the events.
 pub(crate) fn say(run: &mut Run, input: &Input, now: Timestamp) -> Vec<Event> {
-    let decided = run.decide(input, now).expect("the workload says only what fits");
+    let decided = run.decide(input, now).expect("the workload has only valid inputs");
     for event in &decided.events {
         run.apply(event).expect("what was decided applies");
     }
@@ -153,7 +153,7 @@ pub(crate) fn w1() -> [Vec<Input>; 4] {
         vec![start()],
         vec![answer(1, "", &asked), gate_echo(first), gate_echo(second)],
         vec![returned(1, first), returned(1, second)],
-        vec![answer(2, "Both said what they were told.", &[])],
+        vec![answer(2, "Both echoed their arguments.", &[])],
     ]
 }
 

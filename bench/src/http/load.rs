@@ -109,7 +109,7 @@ async fn first_to_end(streams: &mut JoinSet<Result<Vec<Ended>, Failure>>) -> Fai
     match streams.join_next().await {
         Some(Ok(Err(failure))) => failure,
         Some(Err(error)) => error.into(),
-        Some(Ok(Ok(_))) | None => Failure::new("a stream was over before everything was"),
+        Some(Ok(Ok(_))) | None => Failure::new("a stream ended before the measurement did"),
     }
 }
 

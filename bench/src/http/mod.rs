@@ -120,7 +120,7 @@ fn figures(sheet: &mut Sheet, asked: Load, loaded: &Loaded) {
     let target = Some(Target::AtLeast(asked.stream_count as f64 * 0.99));
     sheet.add_aimed("streams_open", "open streams, once a second", Unit::Count, &loaded.open_counts, target);
     let fewest = loaded.heard_in_each_second.iter().min().map(|count| *count as f64);
-    let title = "streams that were told something, in the quietest second";
+    let title = "streams that received something, in the quietest second";
     let target = Some(Target::AtLeast(asked.busy_count as f64));
     sheet.add_aimed("streams_told_min", title, Unit::Count, &fewest.into_iter().collect::<Vec<_>>(), target);
     let title = "streams compared with the log, byte for byte";

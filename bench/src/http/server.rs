@@ -74,12 +74,12 @@ impl HttpServer {
     pub(crate) fn stop(mut self) -> Result<(), Failure> {
         match self.child.try_wait()? {
             None => Ok(()),
-            Some(status) => Err(Failure::new(format!("the server ended before it was told to: {status}"))),
+            Some(status) => Err(Failure::new(format!("the server exited before it was stopped: {status}"))),
         }
     }
 }
 
-/// The address that it reports to listen on. All later output is read and discarded, so that the server never blocks.
+/// The address that the server prints. All later output is read and discarded, so that the server never blocks.
 fn listening(stderr: ChildStderr) -> Result<String, Failure> {
     let mut lines = BufReader::new(stderr).lines();
     let mut said = Vec::new();
@@ -91,7 +91,7 @@ fn listening(stderr: ChildStderr) -> Result<String, Failure> {
         }
         said.push(line);
     }
-    Err(Failure::new(format!("the server does not listen: {}", said.join("; "))))
+    Err(Failure::new(format!("the server does not listen; it printed: {}", said.join("; "))))
 }
 
 fn configuration() -> String {

@@ -43,7 +43,7 @@ impl Followed {
             let Some(id) = field("id: ") else { return Ok(ShownEvent::Live) };
             let wanted = self.told.len() + 1;
             if id != wanted.to_string() {
-                return Err(Failure::new(format!("{} told {id} instead of {wanted}", self.run)));
+                return Err(Failure::new(format!("{}: event {id} arrived instead of {wanted}", self.run)));
             }
             let kind = field("event: ").unwrap_or_default().to_owned();
             self.told.push(field("data: ").unwrap_or_default().to_owned());
@@ -81,7 +81,7 @@ impl Ended {
             let stored = self.client.text(&path).await?;
             let told = format!("{{\"events\":[{}],\"last_seq\":{},", page.join(","), self.told.len());
             if !stored.starts_with(&told) {
-                return Err(Failure::new(format!("{} was told otherwise than it is stored", self.run)));
+                return Err(Failure::new(format!("{}: stream and stored log differ", self.run)));
             }
         }
         Ok(())

@@ -1,5 +1,5 @@
-//! One answer of the model asks for two calls. The transfer is held for a person; the report runs at once and takes
-//! its time. The approval comes from another task and is carried out while the report still runs. It prints:
+//! One answer of the model asks for two calls. The transfer is held for a person. The report runs at once and takes
+//! a while. The approval comes from another task and is carried out while the report still runs. It prints:
 //!
 //! ```text
 //! tool.execution_started    report
@@ -40,7 +40,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         if let Some(what) = describe(fact) {
             println!("{:<25} {what}", fact.name());
         }
-        // The report is let go only after the transfer: were an approval to wait for it, nothing would ever go on.
+        // The report may end only after the transfer: if the approval waited for the report, the run would hang here.
         if matches!(fact, Fact::ExecutionSucceeded { call_id, .. } if call_id.as_str() == "transfer") {
             release.notify_one();
         }
@@ -52,7 +52,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// What is not declared harmless has an effect, and is held for approval.
+/// Unless declared otherwise, a tool is assumed to have side effects, so its calls wait for approval.
 fn transfer() -> impl Tool {
     FunctionTool::new(ToolDefinition::new("transfer", "Moves money"), |_: ToolRequest| async {
         json!("sent")
@@ -70,7 +70,7 @@ fn report(release: &Arc<Notify>) -> impl Tool + use<> {
     })
 }
 
-/// Somebody else, with a subscription of their own, who decides once the transfer is held and the report runs.
+/// An approver with a separate subscription, who approves once the transfer is held and the report runs.
 async fn approve_while_the_report_runs(engine: Engine, run: RunId) -> Result<Verdict, StoreError> {
     let tenant = Tenant::default();
     let mut events = engine.subscribe(&tenant, &run, 0);
@@ -88,7 +88,7 @@ async fn approve_while_the_report_runs(engine: Engine, run: RunId) -> Result<Ver
     engine.decide(shown.approve("ann")).await
 }
 
-#[allow(clippy::wildcard_enum_match_arm, reason = "whoever watches picks what to tell")]
+#[allow(clippy::wildcard_enum_match_arm, reason = "only the facts to print are matched")]
 fn describe(fact: &Fact) -> Option<String> {
     match fact {
         Fact::ApprovalRequested(opened) => {

@@ -1,6 +1,5 @@
-//! A run that loses its process twice, really: by SIGKILL, once while calls are held and once while tools run. Every
-//! process works on the same SQLite file. What the tools do to the world stands in a ledger, which nobody repairs. It
-//! prints:
+//! A run whose process is killed twice with SIGKILL: once while calls are held and once while tools run. Every process
+//! uses the same SQLite file. The tools write their effects to a ledger, which is never cleaned up. It prints:
 //!
 //! ```text
 //! -- the first process
@@ -16,15 +15,15 @@
 //! -- the third process
 //! letter runs, attempt 2
 //! in doubt: transfer
-//! ann looks into the ledger and says what she found
+//! ann checks the ledger and reports what she found
 //! the run has ended: Bob has his money and his letter.
 //! -- the ledger
 //! 1 lookup, 1 letter, 1 transfer
 //! ```
 //!
-//! The look-up is not repeated: its result is stored. The letter is tried again by itself, because its tool is declared
-//! idempotent, and is written once, because its tool heeds the key. The transfer is not tried again: nobody but a
-//! person can know whether it happened.
+//! The look-up is not repeated: its result is stored. The engine retries the letter, because its tool is declared
+//! idempotent. The letter is written once, because its tool checks the idempotency key. The engine does not retry the
+//! transfer: only a person can find out whether it happened.
 
 use std::error::Error;
 use std::fs::{self, OpenOptions};
@@ -47,7 +46,7 @@ fn main() -> Result<(), Failure> {
     }
 }
 
-/// Starts one process after the other, repeats what they say, and kills the first two at the worst moment.
+/// Starts one process after the other, prints their output, and kills the first two at the worst moment.
 fn supervise() -> Result<(), Failure> {
     let folder = std::env::temp_dir().join(format!("holdpoint-continued-{}", std::process::id()));
     fs::create_dir_all(&folder)?;
@@ -67,7 +66,7 @@ fn supervise() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Runs this program again in a process of its own. After so many lines that begin with `!` it is killed.
+/// Runs this program again in a new process. Kills it after `kill_after` lines that begin with `!`.
 fn run_process(part: &str, folder: &Path, kill_after: Option<usize>) -> Result<(), Failure> {
     let mut command = Command::new(std::env::current_exe()?);
     let mut process = command.arg(part).arg(folder).stdout(Stdio::piped()).spawn()?;
@@ -80,12 +79,12 @@ fn run_process(part: &str, folder: &Path, kill_after: Option<usize>) -> Result<(
             None => println!("{line}"),
         }
         if kill_after == Some(marked.len()) {
-            // SIGKILL: the process has no chance to tidy up.
+            // SIGKILL: the process cannot clean up.
             process.kill()?;
             break;
         }
     }
-    // Tools run side by side; the story is told in one order.
+    // Tools run in parallel; sort their lines so that the output is always the same.
     marked.sort_unstable();
     marked.iter().for_each(|line| println!("{line}"));
     let status = process.wait()?;
@@ -129,8 +128,8 @@ async fn approve(engine: &Engine) -> Result<(), Failure> {
     std::future::pending().await
 }
 
-/// The engine has gone on by itself with whatever it may; what it may not is a question for a person.
-#[allow(clippy::wildcard_enum_match_arm, reason = "whoever watches picks what to heed")]
+/// The engine has continued everything that is safe to continue. For the rest it asks a person.
+#[allow(clippy::wildcard_enum_match_arm, reason = "only the facts to react to are matched")]
 async fn settle(engine: Engine, ledger: &Ledger) -> Result<(), Failure> {
     let tenant = Tenant::default();
     let runs = engine.runs(&tenant, &RunFilter::default(), &Page::default()).await?;
@@ -143,11 +142,11 @@ async fn settle(engine: Engine, ledger: &Ledger) -> Result<(), Failure> {
             Fact::ToolSuspended(opened) if opened.held.kind() == SuspensionKind::InDoubt => {
                 in_doubt = Some(opened.clone());
             }
-            // Nothing executes any more: all that could go on without a person has.
+            // Nothing executes any more: the run needs a person to continue.
             Fact::RunWaiting { .. } => {
                 let Some(opened) = in_doubt.take() else { continue };
                 println!("in doubt: {}", opened.tool);
-                println!("ann looks into the ledger and says what she found");
+                println!("ann checks the ledger and reports what she found");
                 let found = json!(if ledger.count("transfer") == 1 { "sent" } else { "not sent" });
                 let answer =
                     Decide::result(&run, &opened.call_id, "ann", found).for_suspension(&opened.suspension_id);
@@ -161,7 +160,7 @@ async fn settle(engine: Engine, ledger: &Ledger) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Calls that are held in the same millisecond stand in no particular order.
+/// Calls that are held in the same millisecond are listed in no particular order.
 fn in_order<'a>(tools: impl Iterator<Item = &'a str>) -> String {
     let mut tools: Vec<&str> = tools.collect();
     tools.sort_unstable();
@@ -192,14 +191,14 @@ impl Ledger {
         writeln!(file, "{} {}", request.tool, request.idempotency_key)
     }
 
-    /// Acts once per key, however often it is asked to.
+    /// Acts once per idempotency key, however often it is called.
     fn write_once(&self, request: &ToolRequest) -> io::Result<()> {
         let known = self.lines().iter().any(|line| line.ends_with(&request.idempotency_key));
         if known { Ok(()) } else { self.write(request) }
     }
 }
 
-/// With `stuck` the tools act and never answer: whoever is killed then leaves an outcome that nobody knows.
+/// With `stuck` the tools act and never answer: if the process is killed then, the outcome is unknown.
 fn clerk(ledger: &Ledger, stuck: bool) -> Agent {
     let model = ScriptedModel::replying([
         Reply::call("call_1", "lookup", json!({"name": "bob"}))

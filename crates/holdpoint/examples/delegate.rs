@@ -1,4 +1,4 @@
-//! An agent that delegates to another one. The other's call is held, and the approval says where it comes from. It
+//! An agent that delegates to another one. The other's call is held, and the approval shows which agents led to it. It
 //! prints:
 //!
 //! ```text
@@ -51,7 +51,7 @@ fn clerk() -> Agent {
     Agent::new("clerk", model).tool(transfer)
 }
 
-/// Calls that children hold stand in the same list as all others. Waits until there is one.
+/// Held calls of child runs are in the same list as all others. Waits until there is one, and approves it.
 async fn approve_the_first(engine: &Engine, tenant: &Tenant) -> Result<(), Box<dyn Error>> {
     let mut changed = engine.approvals_changed();
     let approval = loop {

@@ -27,7 +27,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         },
     );
 
-    // A scripted model says what it is told to. One that asks a provider implements the trait `Model`.
+    // A scripted model gives the answers listed here. A model that calls a provider implements the trait `Model`.
     let model = ScriptedModel::replying([
         Reply::call("call_1", "balance", json!({"account": "ann"})),
         Reply::text("Ann has 250 euros."),

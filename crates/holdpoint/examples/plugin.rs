@@ -16,10 +16,10 @@ use std::sync::{Arc, Mutex};
 use holdpoint::agent::Execution;
 use holdpoint::prelude::*;
 
-/// Euros that go out without anybody being asked.
+/// Transfers up to this amount need no approval.
 const UNASKED_EUROS_MAX: i64 = 100;
 
-/// What should happen to a call. No action at all: what would happen without this plugin.
+/// The actions for a call. With no action, the call is handled as if there were no plugin.
 fn judge(context: &HookContext) -> Vec<Action> {
     let Subject::BeforeToolExecute { tool, arguments, .. } = &context.subject else { return Vec::new() };
     match tool.as_str() {
@@ -30,7 +30,7 @@ fn judge(context: &HookContext) -> Vec<Action> {
         "wipe" => vec![Action::Block { reason: "wiping is not allowed".into() }],
         "transfer" => match arguments["euros"].as_i64() {
             Some(euros) if euros <= UNASKED_EUROS_MAX => Vec::new(),
-            // The approved call passes here again. Whoever asked about it is not heard asking again.
+            // The hook runs again for the approved call. The engine ignores a second `Suspend` from the same plugin.
             Some(euros) => {
                 vec![Action::Suspend(SuspendRequest::approval(&format!("{euros} euros is a lot")))]
             }
@@ -40,7 +40,7 @@ fn judge(context: &HookContext) -> Vec<Action> {
     }
 }
 
-/// A tool that writes down that its body ran.
+/// A tool that records that its body ran.
 fn tool(name: &str, ran: &Arc<Mutex<Vec<String>>>) -> impl Tool + use<> {
     let ran = ran.clone();
     let definition = ToolDefinition::new(name, "Does what its name says").approval(Approval::Never);
@@ -70,7 +70,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .tool(tool("wipe", &ran))
         .tool(tool("transfer", &ran))
         .plugin(caution)
-        // One call after the other, so that the story has one order.
+        // One call after the other, so that the output is always the same.
         .policy(Policy { execution: Execution::Sequential, ..Policy::default() });
     let engine = Engine::on(MemoryStore::new()).agent(agent).start().await?;
 
@@ -89,7 +89,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-#[allow(clippy::wildcard_enum_match_arm, reason = "whoever watches picks what to tell")]
+#[allow(clippy::wildcard_enum_match_arm, reason = "only the facts to print are matched")]
 fn print_fact(fact: &Fact) {
     match fact {
         Fact::ApprovalRequested(opened) => {

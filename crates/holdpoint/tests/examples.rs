@@ -1,4 +1,4 @@
-//! Every example prints what its first lines promise: each is run as a program, and the two are compared.
+//! Every example prints the text in its first lines: each is run as a program, and its output is compared.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -6,13 +6,13 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// Far longer than any example takes: a run that waits for ever fails its test, and does not block the others.
+/// Far longer than any example takes: an example that hangs fails its test and does not block the others.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// `cargo test` builds the examples beside the tests, wherever that is.
+/// `cargo test` puts the examples into a folder next to that of the tests.
 fn program(name: &str) -> PathBuf {
-    let test = std::env::current_exe().expect("a test knows where it lies");
-    let profile = test.parent().and_then(Path::parent).expect("tests lie in `deps`, beside `examples`");
+    let test = std::env::current_exe().expect("a test knows its own path");
+    let profile = test.parent().and_then(Path::parent).expect("tests are in `deps`, next to `examples`");
     profile.join("examples").join(format!("{name}{}", std::env::consts::EXE_SUFFIX))
 }
 
@@ -21,7 +21,7 @@ fn source(name: &str) -> String {
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// What stands between the fences of the first `text` block.
+/// The contents of the first `text` block.
 fn promised(source: &str) -> String {
     let lines = source.lines().skip_while(|line| *line != "//! ```text").skip(1);
     let block = lines.take_while(|line| *line != "//! ```");
@@ -48,7 +48,7 @@ fn prints_what_it_promises(name: &str) {
     let text = in_time.expect("it ends by itself").expect("it prints text");
     assert!(status.success(), "{name} ended with {status} after it had printed:\n{text}");
     let promised = promised(&source(name));
-    assert!(!promised.is_empty(), "{name} promises nothing");
+    assert!(!promised.is_empty(), "{name} has no `text` block");
     assert_eq!(text, promised);
 }
 

@@ -1,10 +1,10 @@
-//! Failures of the database or disk below a store: counts them by kind, and tells permanent ones from passing ones.
+//! Failures of the database or disk below a store: counts them by kind, and separates permanent from temporary ones.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use engine::store::{FailureCounts, StoreError, StoreFailure};
 
-/// `None` if the stored data cannot be decoded. Any other error may pass, and says nothing about the stored data.
+/// `None` if the stored data cannot be decoded. Any other error may be temporary, and does not mean damaged data.
 pub(crate) fn none_if_corrupt<T, E>(read: Result<T, E>) -> Result<Option<T>, E>
 where
     E: AsRef<StoreError>,

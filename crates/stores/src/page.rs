@@ -46,7 +46,7 @@ impl PageRequest {
         Ok(Self { after, limit })
     }
 
-    /// One row more than the page has, to tell whether it is the last page.
+    /// One row more than the page has, to detect whether it is the last page.
     pub(crate) fn row_count(&self) -> i64 {
         i64::try_from(self.limit).unwrap_or(i64::MAX).saturating_add(1)
     }

@@ -1,11 +1,6 @@
-//! A file or a folder that may not be written to: the store says what is wrong and what to do, and changes nothing.
+//! A file or a folder without write permission: the store reports the cause and what to do, and changes nothing.
 #![cfg(unix)]
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a failing test may stop in the plainest way there is"
-)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failing test may panic")]
 
 use std::collections::BTreeMap;
 use std::fs::{self, Permissions};
@@ -21,15 +16,16 @@ use serde_json::Value;
 use stores::sqlite::SqliteStore;
 
 const FILE: &str = "HOLDPOINT_TEST_READ_ONLY";
-/// Nobody: a user who owns nothing.
+/// The id of a user that owns no files.
 const NOBODY: u32 = 65_534;
 
-/// A folder with a store in it that was closed, or whose process was lost.
+/// A folder with a store that was closed, or whose process was lost.
 struct TestFolder {
     folder: PathBuf,
-    /// The test program, where everybody may start it.
+    /// A copy of the test program that every user may start.
     program: PathBuf,
-    /// A program cannot be started while a process that another test has just forked still has it open for writing.
+    /// One test at a time: a program cannot be started while a process that another test has just forked still has it
+    /// open for writing.
     _alone: MutexGuard<'static, ()>,
 }
 
@@ -61,7 +57,7 @@ impl TestFolder {
         fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
     }
 
-    /// With a thread in it, so that there is something to lose.
+    /// Creates a store with a thread, so that there is data to lose.
     async fn with_a_store(self) -> Self {
         let store = SqliteStore::open(self.file()).unwrap();
         store.put_thread(&Tenant::default(), &ThreadId::from("thr"), &Value::Null).await.unwrap();
@@ -69,7 +65,7 @@ impl TestFolder {
         self
     }
 
-    /// As a lost process leaves it: with a log beside the file, and its lock file.
+    /// Creates the files that a lost process leaves: the file, its log and its lock file.
     async fn with_a_lost_store(self) -> Self {
         let lost = self.folder.join("lost").join("store.db");
         fs::create_dir_all(lost.parent().unwrap()).unwrap();
@@ -88,7 +84,7 @@ impl TestFolder {
         entries.map(|path| (path.clone(), fs::read(path).unwrap())).collect()
     }
 
-    /// What the store says to a user whom permissions bind, and that it has left everything as it was.
+    /// Opens the store as a user without special rights, and asserts that no file has changed. Returns the error text.
     fn refusal(&self) -> String {
         let before = self.contents();
         let mut process = Command::new(&self.program);
@@ -101,14 +97,14 @@ impl TestFolder {
         let (after, names) = (self.contents(), |contents: &BTreeMap<PathBuf, Vec<u8>>| {
             contents.keys().cloned().collect::<Vec<_>>()
         });
-        assert_eq!(names(&after), names(&before), "a file came or went; {text}");
+        assert_eq!(names(&after), names(&before), "a file was created or deleted; {text}");
         assert!(after == before, "a file was changed; {text}");
         let refused = text.lines().find_map(|line| line.strip_prefix("refused: "));
-        refused.unwrap_or_else(|| panic!("it was opened: {text}")).to_owned()
+        refused.unwrap_or_else(|| panic!("the store was opened: {text}")).to_owned()
     }
 }
 
-/// The superuser writes wherever it likes.
+/// Whether this process ignores file permissions, as root does.
 fn permissions_bind_nobody_here(folder: &Path) -> bool {
     let sealed = folder.join("sealed");
     fs::create_dir_all(&sealed).unwrap();
@@ -118,7 +114,7 @@ fn permissions_bind_nobody_here(folder: &Path) -> bool {
     written
 }
 
-/// The process that the other tests start. Started by anybody else, it does nothing.
+/// The process that the other tests start. Without its environment variable it does nothing.
 #[test]
 fn a_process_that_opens_the_store() {
     let Some(file) = std::env::var_os(FILE) else { return };
@@ -128,16 +124,16 @@ fn a_process_that_opens_the_store() {
     }
 }
 
-/// Names the file, says why, and says what to do.
+/// The error names the file, the cause and what to do.
 #[track_caller]
 fn assert_clear(refusal: &str, file: &Path) {
     let file = file.file_name().unwrap().to_str().unwrap();
     for part in [file, "must be allowed to write"] {
         assert!(refusal.contains(part), "{part} is not in: {refusal}");
     }
-    // The system's words, or SQLite's.
+    // The text comes from the system or from SQLite.
     let causes = ["Permission denied", "readonly database", "unable to open"];
-    assert!(causes.iter().any(|cause| refusal.contains(cause)), "no cause is in: {refusal}");
+    assert!(causes.iter().any(|cause| refusal.contains(cause)), "no cause in: {refusal}");
 }
 
 #[tokio::test]

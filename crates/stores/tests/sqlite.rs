@@ -1,11 +1,6 @@
-//! What only the SQLite store has: one process per file, versions, constraints, batches, plans, and its size.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a failing test may stop in the plainest way there is"
-)]
-#![allow(clippy::wildcard_enum_match_arm, reason = "a test looks for one thing and passes over the rest")]
+//! SQLite only: one process per file, versions, constraints, batches, query plans, and the size of a file.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failing test may panic")]
+#![allow(clippy::wildcard_enum_match_arm, reason = "a test looks for one variant and ignores the rest")]
 
 #[path = "conformance/fixture.rs"]
 #[allow(dead_code, reason = "the conformance suite uses all of it")]
@@ -60,7 +55,7 @@ fn a_second_store_on_the_same_file_is_refused_until_the_first_is_closed() {
     SqliteStore::open(folder.file()).unwrap();
 }
 
-/// Whoever closes a file lets go of every lock that its process has on it.
+/// When a process closes any handle of a file, it loses all its POSIX locks on that file.
 #[cfg(unix)]
 #[tokio::test]
 async fn a_refused_opening_leaves_the_log_of_the_first_store_alone() {
@@ -68,7 +63,7 @@ async fn a_refused_opening_leaves_the_log_of_the_first_store_alone() {
     let world = world(&folder);
     held(&world, "thr_1", "run_1", "transfer").await;
     assert!(matches!(SqliteStore::open(folder.file()), Err(SqliteOpenError::InUse { .. })));
-    // Another process that takes itself for the last one would copy the log into the file and delete it.
+    // If another process believed to be the last user of the file, it would checkpoint the log and delete it.
     let log = folder.file().with_extension("db-wal");
     let seen = std::process::Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "a_process_that_inspects_the_file", "--nocapture"])
@@ -76,7 +71,7 @@ async fn a_refused_opening_leaves_the_log_of_the_first_store_alone() {
         .status()
         .unwrap();
     assert!(seen.success());
-    assert!(log.exists(), "the log was taken for abandoned");
+    assert!(log.exists(), "another process has deleted the log");
 }
 
 #[tokio::test]
@@ -87,7 +82,7 @@ async fn after_a_failed_sync_a_file_with_a_reader_is_not_opened() {
     let reader = Connection::open(folder.file()).unwrap();
     reader.execute_batch("BEGIN; SELECT count(*) FROM runs;").unwrap();
     drop(world);
-    // Where no sync has failed, whoever reads is in nobody's way.
+    // If no sync has failed, a reader does not keep the store from opening.
     drop(SqliteStore::open(folder.file()).unwrap());
     let lock = folder.file().with_extension("db.lock");
     fs::write(&lock, "a sync failed").unwrap();
@@ -95,10 +90,10 @@ async fn after_a_failed_sync_a_file_with_a_reader_is_not_opened() {
     assert!(matches!(refused, SqliteOpenError::BeingRead { .. }), "{refused}");
     reader.execute_batch("COMMIT").unwrap();
     drop(SqliteStore::open(folder.file()).unwrap());
-    assert_eq!(fs::read_to_string(lock).unwrap(), "", "the log has begun anew");
+    assert_eq!(fs::read_to_string(lock).unwrap(), "", "the log has been restarted");
 }
 
-/// What another test starts in a process of its own.
+/// The process that another test starts.
 #[test]
 fn a_process_that_inspects_the_file() {
     let Some(file) = std::env::var_os("HOLDPOINT_LOOK_INTO") else { return };
@@ -177,7 +172,7 @@ async fn a_control_of_another_version_is_rebuilt_from_the_log() {
     let world = world(&folder);
     let worker = parked(&world, "thr", "run", "transfer").await;
     let raw = Connection::open(folder.file()).unwrap();
-    // Only the version in front says what the rest would mean.
+    // Only the leading version byte determines how the rest is decoded.
     raw.execute("UPDATE runs SET control = ?1", params![[99_u8, 1, 2, 3]]).unwrap();
     assert_eq!(world.run("run").await.control.as_ref(), Some(&worker.run.control));
     let again = claim(&world, "run").await.unwrap();
@@ -238,7 +233,10 @@ async fn a_worker_folds_the_log_of_a_run_whose_control_an_earlier_version_wrote(
     world.store.release(&claimed.lease).await.unwrap();
     raw.execute("UPDATE commits SET body = 'nothing that could be read'", []).unwrap();
     let claim = Claim::Run { tenant: "default".into(), run: RunId::from(parent.as_str()) };
-    assert!(world.store.claim(claim).await.unwrap().remove(0).loaded.is_err(), "it has to be folded");
+    assert!(
+        world.store.claim(claim).await.unwrap().remove(0).loaded.is_err(),
+        "the worker has to fold the log"
+    );
 }
 
 #[tokio::test]
@@ -275,11 +273,11 @@ async fn an_unreadable_run_blocks_no_other_claim() {
     let claimed = world.store.claim(Claim::Next { limit: 10, skip_tenant: None }).await.unwrap();
     let readable = claimed.iter().map(|claimed| (claimed.lease.run.as_str(), claimed.loaded.is_ok()));
     assert_eq!(readable.collect::<Vec<_>>(), [("bad", false), ("good", true)]);
-    let bad = world.store.run(&world.tenant, &RunId::from("bad")).await.unwrap().expect("it is there");
+    let bad = world.store.run(&world.tenant, &RunId::from("bad")).await.unwrap().expect("the run is shown");
     assert_eq!(bad.control, None);
 }
 
-/// Two runs that wait for an approval. Of one nothing that is encoded can be decoded.
+/// Two runs that wait for an approval. No encoded column of one of them can be decoded.
 async fn one_of_two_undecodable(folder: &Folder) -> World {
     let world = world(folder);
     for (thread, run) in [("thr_bad", "bad"), ("thr_good", "good")] {
@@ -291,7 +289,7 @@ async fn one_of_two_undecodable(folder: &Folder) -> World {
     for sql in [
         format!("UPDATE commits SET body = 'broken' WHERE run = {bad}"),
         "UPDATE runs SET control = x'ffffff' WHERE id = 'bad'".to_owned(),
-        // JSON, of which no value can be built.
+        // Valid JSON that cannot be parsed into a value.
         r#"UPDATE threads SET metadata = '{"$serde_json::private::RawValue":"1","a":1}' WHERE id = 'thr_bad'"#.to_owned(),
     ] {
         assert!(raw.execute(&sql, []).unwrap() > 0, "{sql}");
@@ -328,11 +326,11 @@ async fn a_run_that_cannot_be_decoded_is_interrupted_and_ended_and_its_thread_de
     let verdict = world.store.submit(&world.tenant, &"bad".into(), interrupt).await.unwrap();
     assert!(verdict.is_taken(), "{verdict:?}");
     let asked = Claim::Run { tenant: world.tenant.clone(), run: "bad".into() };
-    let claimed = world.store.claim(asked).await.unwrap().pop().expect("it is given out");
+    let claimed = world.store.claim(asked).await.unwrap().pop().expect("the run is claimed");
     assert!(claimed.loaded.is_err());
     world.store.end_undecoded(&claimed.lease).await.unwrap();
     assert_eq!(world.run("bad").await.status, PublicRunStatus::Interrupted);
-    // As if it had delegated: the event that names the child cannot be decoded either.
+    // As if the run had delegated: the event that names the child cannot be decoded either.
     let raw = Connection::open(folder.file()).unwrap();
     let delegated =
         "UPDATE suspensions SET kind = 'child_run' WHERE run = (SELECT row FROM runs WHERE id = 'bad')";
@@ -342,7 +340,7 @@ async fn a_run_that_cannot_be_decoded_is_interrupted_and_ended_and_its_thread_de
     assert!(world.run("good").await.control.is_some());
 }
 
-/// A waiting run that is held for approval, one in line behind it, one that has ended; and a plain connection.
+/// A run that waits for approval, one queued after it, and one that has ended; and a plain connection.
 async fn three_runs(folder: &Folder) -> (World, Connection) {
     let world = world(folder);
     parked(&world, "thr", "waits", "transfer").await;
@@ -447,14 +445,14 @@ async fn no_statement_reads_a_whole_table() {
         for sql in fs::read_to_string(&path).unwrap().split_inclusive(";\n") {
             seen += 1;
             for step in plan(&raw, sql) {
-                // The lines of ready runs hold nothing but what is looked for.
+                // These partial indexes contain only the rows that are looked for.
                 let lines = ["runs_woken", "runs_interrupted", "runs_by_deadline", "runs_under_way"];
                 let scans = step.starts_with("SCAN")
                     && !step.contains("CONSTANT ROW")
                     && !step.starts_with("SCAN json_each")
                     && !lines.iter().any(|line| step.ends_with(&format!("INDEX {line}")))
-                    // No tables: lists that a statement makes for itself. `i` is the inbox of the census, which holds only
-                    // what its runs have not processed.
+                    // Not tables, but intermediate results of a statement. `i` is the inbox in the census, which
+                    // contains only items that no worker has processed.
                     && !["SCAN tenants", "SCAN unended", "SCAN (subquery-1)", "SCAN i"].contains(&step.as_str());
                 // The suspensions of one run or thread are few, and so are the statuses and the grants of a thread.
                 let few = name.starts_with("approvals_of_") || name == "census" || name == "grants_for_tool";
@@ -466,7 +464,7 @@ async fn no_statement_reads_a_whole_table() {
     assert!(seen > 40, "only {seen} statements were found");
 }
 
-/// However many others there are: what is listed is found by all that is asked for, in its order.
+/// However many other rows there are: the index covers every condition and the order of the list.
 #[tokio::test]
 async fn no_list_scans_everything_of_its_tenant() {
     let folder = Folder::new();
@@ -504,7 +502,7 @@ async fn a_claim_that_passes_over_a_tenant_looks_at_none_of_its_runs_and_at_no_l
     let (_world, raw) = three_runs(&folder).await;
     let due = statement("claim_due_of_others");
     assert_eq!(plan(&raw, &due), ["SEARCH runs USING INDEX runs_by_deadline (wake_at>? AND wake_at<?)"]);
-    // Cursor 0 is the table. Nothing is read through it: the index has the tenant.
+    // Cursor 0 is the table. No column is read from it, because the index contains the tenant.
     for sql in [due, statement("claim_woken_of_others")] {
         let mut explained = raw.prepare(&format!("EXPLAIN {sql}")).unwrap();
         let count = explained.parameter_count();
@@ -530,7 +528,7 @@ async fn a_claim_that_passes_over_a_tenant_looks_at_none_of_its_runs_and_at_no_l
     )
     .unwrap();
     assert_eq!(walk.query(params!["acme", now]).unwrap().next().unwrap().map(|_| ()), None);
-    assert!(steps(&walk) <= none_due + 10, "a thousand later deadlines were walked past");
+    assert!(steps(&walk) <= none_due + 10, "the claim scanned a thousand later deadlines");
 }
 
 #[tokio::test]
@@ -557,7 +555,7 @@ async fn auto_approve_that_was_switched_often_leaves_one_row_and_revoked_grants_
     let rows = "SELECT group_concat(id) FROM grants";
     assert_eq!(raw.query_row(rows, [], |row| row.get::<_, String>(0)).unwrap(), "grt_last");
     let gone = world.store.revoke_grant(&world.tenant, &"grt_1".into()).await;
-    assert_eq!(gone, Err(StoreError::NotFound), "it was revoked before");
+    assert_eq!(gone, Err(StoreError::NotFound), "the grant was already revoked");
     for name in [
         "thread_by_id",
         "threads_newest",
@@ -629,7 +627,7 @@ async fn a_refused_append_spoils_no_other_of_its_batch() {
             let good = worker.append();
             let append = match index % 3 {
                 0 => good,
-                // The second of two messages has the id of the first: found out after most is written.
+                // A call id is used twice, which the store detects only after most rows are written.
                 1 => {
                     let mut append = good;
                     append.rows.calls.extend_from_within(..1);
@@ -650,7 +648,7 @@ async fn a_refused_append_spoils_no_other_of_its_batch() {
     assert_eq!(world.store.metrics().commits, commits + 30);
     for index in 0..90 {
         let seq = world.run(&format!("run_{index}")).await.control.as_ref().unwrap().seq;
-        assert_eq!(seq > 5, index % 3 == 0, "run_{index} stands at {seq}");
+        assert_eq!(seq > 5, index % 3 == 0, "the log of run_{index} ends at {seq}");
     }
 }
 
@@ -661,7 +659,7 @@ async fn a_held_run_takes_little_room() {
     let empty = fs::metadata(folder.file()).unwrap().len();
     let world = world(&folder);
     for index in 0..200 {
-        // Ids as long as the derived ones.
+        // Ids as long as generated ones.
         let name = format!("018f2c3a-7b1e-7c4d-9e2f-{index:012}");
         parked(&world, &format!("thr_{name}"), &format!("run_{name}"), "transfer").await;
     }
@@ -683,7 +681,7 @@ async fn a_claim_passes_over_runs_that_others_hold() {
     assert_eq!(second, ["run_05", "run_06", "run_07", "run_08", "run_09"]);
 }
 
-/// Polled once, so that the command is on its way, and then dropped.
+/// Polls the task once, so that the command is sent, and then drops it.
 async fn given_up<T>(mut task: engine::store::BoxFuture<'_, T>) {
     std::future::poll_fn(|context| {
         let _ = task.as_mut().poll(context);
@@ -701,7 +699,7 @@ async fn an_abandoned_creation_leaves_no_unowned_run() {
         let create = creation(&world, order(&format!("thr_{name}"), name), OnBusy::Reject, true).await;
         given_up(world.store.create(create)).await;
     }
-    // Whatever is awaited behind them is written behind them.
+    // The writer executes commands in order, so the creations are done when this later write is.
     world.store.put_thread(&world.tenant, &ThreadId::from("last"), &serde_json::Value::Null).await.unwrap();
     assert_eq!(next(&world, 100).await, names);
 }

@@ -1,11 +1,6 @@
-//! Whole processes: one that is killed, and one whose disk takes no more.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a failing test may stop in the plainest way there is"
-)]
-#![allow(clippy::wildcard_enum_match_arm, reason = "a test looks for one thing and passes over the rest")]
+//! Whole processes: one that is killed, and one whose file may not grow any more.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failing test may panic")]
+#![allow(clippy::wildcard_enum_match_arm, reason = "a test looks for one variant and ignores the rest")]
 
 #[path = "conformance/fixture.rs"]
 #[allow(dead_code, reason = "the conformance suite uses all of it")]
@@ -31,8 +26,8 @@ use worker::started;
 const FILE: &str = "HOLDPOINT_TEST_FILE";
 const COUNT: &str = "HOLDPOINT_TEST_COUNT";
 
-/// The process that the other tests start: it creates runs, names each one once it is acknowledged, and then holds
-/// the file until it is ended. Started by anybody else, it does nothing.
+/// The process that the other tests start: it creates runs, prints the id of each acknowledged run, and then keeps the
+/// file open until it is killed. Without its environment variable it does nothing.
 #[tokio::test]
 async fn a_process_that_writes() {
     let Some(file) = std::env::var_os(FILE) else { return };
@@ -50,7 +45,7 @@ async fn a_process_that_writes() {
 }
 
 fn start(file: &Path, count: usize, limit: Option<u32>) -> Child {
-    // Where a file may not grow any more, a write fails instead of ending the process with a signal.
+    // If the file may not grow any more, a write fails instead of ending the process with a signal.
     let limit = limit.map_or(String::new(), |blocks| format!("trap '' XFSZ; ulimit -f {blocks}; "));
     Command::new("sh")
         .args(["-c", &format!("{limit}exec \"$0\" --exact a_process_that_writes --nocapture")])
@@ -64,12 +59,12 @@ fn start(file: &Path, count: usize, limit: Option<u32>) -> Child {
         .unwrap()
 }
 
-/// The runs that the process said were stored, until it says that it is done or ends.
+/// The runs that the process reports as stored, until it reports that it is done or ends.
 fn stored(child: &mut Child) -> Vec<RunId> {
     let mut stored = Vec::new();
     for line in BufReader::new(child.stdout.as_mut().unwrap()).lines() {
         let line = line.unwrap();
-        // The harness writes its own words in front of the first line.
+        // The harness prints its own text in front of the first line.
         if let Some((_, run)) = line.split_once("stored ") {
             stored.push(RunId::from(run));
         }

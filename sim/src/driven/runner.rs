@@ -1,4 +1,4 @@
-//! Plays engine worlds by seed, in one thread or several, and tells the story of one.
+//! Plays engine worlds by seed, in one thread or several, and prints the story of one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -83,7 +83,7 @@ impl DrivenProcess {
                 Ok(ProcessOutput { output: Output::Line(line), .. }) => line,
                 // A broken line before any kill is the process's own fault.
                 Ok(ProcessOutput { output: Output::Malformed(error), .. }) => {
-                    return Some(wrong(Rule::NoErrorIsReported, format!("the process says: {error}")));
+                    return Some(wrong(Rule::NoErrorIsReported, format!("malformed line: {error}")));
                 }
                 Ok(ProcessOutput { output: Output::Closed, .. }) | Err(RecvTimeoutError::Disconnected) => {
                     let what = format!("the process ended by itself: {}", self.process.wait());

@@ -40,7 +40,7 @@ pub enum Manner {
     HangsUpBefore,
     /// It charges, and answers that the result will follow later.
     Accepts,
-    /// It does not charge, and says so.
+    /// It does not charge, and answers that it refused.
     Refuses,
 }
 

@@ -247,7 +247,7 @@ impl People {
                     self.objections.push(lost(what));
                 }
                 if !decided.accepted() && decided.sent_count == 1 && response == Response::AlreadyApplied {
-                    let what = format!("{} was said once and is called a repeat", decided.given.id);
+                    let what = format!("{} was sent once and is reported as a repeat", decided.given.id);
                     self.objections.push(Violation { rule: Rule::NothingIsMadeUp, what });
                 }
                 decided.responses.push(response);

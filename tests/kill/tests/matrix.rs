@@ -1,4 +1,4 @@
-//! A small matrix: every boundary of three stories, and processes that leave nothing behind.
+//! A small matrix: every boundary of three stories, and processes that clean up after themselves.
 
 use std::collections::BTreeSet;
 use std::io::Read;

@@ -1,4 +1,4 @@
-//! What people object to by themselves, before anybody reads what is stored.
+//! Violations that the simulated people report from the responses they get, before the store is read.
 
 use kill::judge::Rule;
 use kill::people::People;
@@ -41,9 +41,11 @@ fn call_snapshot(status: CallStatus, attempts: u32) -> CallSnapshot {
     CallSnapshot { call: CallId::from("a"), tool: ToolName::from("transfer"), step: 1, status, attempts }
 }
 
-/// The one thing that they say, as a decision.
+/// The number of the only command, which has to be a decision.
 fn the_decision(commands: &[Command]) -> u64 {
-    let [Command { number, request: Request::Decide(_) }] = commands else { panic!("they say {commands:?}") };
+    let [Command { number, request: Request::Decide(_) }] = commands else {
+        panic!("expected one decision: {commands:?}")
+    };
     *number
 }
 

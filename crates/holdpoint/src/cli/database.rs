@@ -56,7 +56,7 @@ pub(super) fn prune(global: &GlobalArgs, url: &str, options: &PruneOptions) -> C
             "stuck_threads": stuck.count,
         }))?;
     } else {
-        let became = if options.dry_run { "would go" } else { "are gone" };
+        let became = if options.dry_run { "would be deleted" } else { "were deleted" };
         print(&format!(
             "{threads} threads with {runs} runs and {events} events {became}.\n{}",
             stuck_text(&stuck)

@@ -14,10 +14,9 @@ use super::{CommandResult, CommandStatus, GlobalArgs, database, size};
 
 /// Check the whole store
 ///
-/// Looks at every run: the log of a run is the truth, and its state, its approvals, messages and calls must be what the
-/// log says. Of a file it looks at every page and every constraint too; the pages, indexes and constraints of a
-/// PostgreSQL database are checked with pg_amcheck. Changes nothing, and works while a server runs.
-/// Exits with 1 if it finds anything.
+/// Checks every run: its state, approvals, messages and calls must agree with its log. In a file it also checks every
+/// page and every constraint. Check the pages, indexes and constraints of a PostgreSQL database with pg_amcheck.
+/// Changes nothing, and works while a server runs. Exits with 1 if it finds anything.
 #[derive(Debug, Args)]
 pub(super) struct Doctor {}
 

@@ -20,9 +20,9 @@ use super::{CommandResult, CommandStatus, GlobalArgs};
 
 /// Delete threads whose runs have all ended
 ///
-/// A thread goes as a whole, with all that is kept of its runs, and only when the runs that it delegated to, and those
-/// they delegated to, have ended as long ago. Nothing that is pending goes. It may be stopped at any time.
-/// Exits with 1 if a thread stays because it cannot be read.
+/// A thread is deleted as a whole, with all data of its runs, and only if the runs that it delegated to, and those they
+/// delegated to, have ended as long ago. Nothing that is pending is deleted. The command may be stopped at any time.
+/// Exits with 1 if a thread was not deleted because it cannot be read.
 /// A file must not be open elsewhere, except with --dry-run; a PostgreSQL database may.
 #[derive(Debug, Args)]
 pub(super) struct Prune {
@@ -32,7 +32,7 @@ pub(super) struct Prune {
     /// At most this many threads in one commit
     #[arg(long, value_name = "N", default_value = "100")]
     batch: NonZeroUsize,
-    /// Say what would go, and delete nothing
+    /// Print what would be deleted, and delete nothing
     #[arg(long)]
     dry_run: bool,
 }
@@ -76,16 +76,18 @@ impl Prune {
         }
         let what = format!("{threads} threads with {runs} runs and {events} events");
         if self.dry_run {
-            print(&format!("{what} would go.\n"))?;
+            print(&format!("{what} would be deleted.\n"))?;
         } else {
             print(&format!(
-                "{what} are gone. The file had {} and has {}.\n",
+                "{what} were deleted. The file had {} and has {}.\n",
                 human_bytes(before),
                 human_bytes(after)
             ))?;
         }
         if unreadable > 0 {
-            print(&format!("{unreadable} threads cannot be read, and stay. Run holdpoint doctor.\n"))?;
+            print(&format!(
+                "{unreadable} threads cannot be read and were not deleted. Run holdpoint doctor.\n"
+            ))?;
         }
         Ok(done)
     }

@@ -117,14 +117,14 @@
 //! #     FunctionTool::new(ToolDefinition::new("transfer", "Moves money"), |_: ToolRequest| async { json!("sent") });
 //! # let model = ScriptedModel::replying([
 //! #     Reply::call("call_1", "transfer", json!({"to": "bob", "euros": 40})),
-//! #     Reply::text("I have not paid anybody."),
+//! #     Reply::text("I have not paid anyone."),
 //! # ]);
 //! # let engine = Engine::on(MemoryStore::new()).agent(Agent::new("clerk", model).tool(transfer)).start().await?;
 //! let inbox = engine.clone();
 //! let ann = tokio::spawn(async move {
 //!     let mut changed = inbox.approvals_changed();
 //!     loop {
-//!         // First the list, then the wait: what was held before anybody looked is not missed.
+//!         // List first, then wait: an approval that was already pending is not missed.
 //!         if let Some(approval) = inbox.pending(&Tenant::default()).await?.first() {
 //!             return inbox.decide(approval.reject("ann", "not before Monday")).await;
 //!         }
@@ -137,7 +137,7 @@
 //! let posted = engine.post(Message::to("clerk", "Pay Bob.")).await?;
 //! assert_eq!(ann.await??, Verdict::Accepted);
 //! let finished = engine.wait_until_ended(&Tenant::default(), &posted.run).await?;
-//! assert_eq!(finished.text, "I have not paid anybody.");
+//! assert_eq!(finished.text, "I have not paid anyone.");
 //! # Ok(())
 //! # }
 //! ```

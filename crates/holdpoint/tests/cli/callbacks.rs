@@ -1,4 +1,4 @@
-//! A tool that answered 202 reports with its callback: to the same server, to one that was killed meanwhile, to another.
+//! A tool that answered 202 reports its result by callback: to the same server, to a restarted one, to another node.
 
 use std::ffi::OsStr;
 
@@ -10,7 +10,7 @@ use crate::postgres_server;
 use crate::program::Folder;
 use crate::server::{Server, call, write};
 
-/// Where the tool may report, behind the address of the server, and its token.
+/// A callback URL with its path, and its token.
 struct Callback {
     url: String,
     path: String,
@@ -36,7 +36,7 @@ impl Callback {
     }
 }
 
-/// A run that was approved.
+/// Starts a run and approves its held call.
 fn approved(server: &Server) -> String {
     let run = server.begin("clerk", "Pay bob");
     let approval = held(server, &run);
@@ -100,7 +100,7 @@ fn a_tool_reports_that_it_failed_and_an_interrupted_run_takes_no_report() {
 const SECRET: (&str, &str) = ("HOLDPOINT_TEST_CALLBACK_SECRET", "callback_secret_env");
 const OTHER_SECRET: (&str, &str) = ("HOLDPOINT_TEST_OTHER_SECRET", "callback_other_secret_env");
 
-/// A server whose secrets are these, and whose file is otherwise as it was written.
+/// Starts a server with these secrets added to its configuration file.
 fn with_secrets(folder: &Folder, file: &str, signing: Option<&str>, other: Option<&str>) -> Server {
     let mut server = "[server]\n".to_owned();
     let mut variables = vec![(VARIABLE, OsStr::new("tool-token"))];
@@ -136,13 +136,13 @@ fn the_key_of_callbacks_is_rotated_and_callbacks_under_the_old_one_count_until_i
     stop(server);
     let server = with_secrets(&folder, &file, Some(&one), None);
     let of_one = held_under(&server);
-    assert_eq!(of_store.report(&server, &result).0, 200, "a stored key counts until it is removed");
+    assert_eq!(of_store.report(&server, &result).0, 200, "a stored key is accepted until it is removed");
     stop(server);
     let server = with_secrets(&folder, &file, Some(&two), Some(&one));
     let of_two = held_under(&server);
     let key_id = |callback: &Callback| callback.token.split_once('.').expect("a key id").0.to_owned();
     assert_ne!(key_id(&of_one), key_id(&of_two));
-    assert_eq!(of_one.report(&server, &result).0, 200, "so does the secret before");
+    assert_eq!(of_one.report(&server, &result).0, 200, "the previous secret is still accepted");
     stop(server);
 
     let said = folder.run(&["callback-key", "remove", "--json"]);
@@ -214,7 +214,7 @@ fn a_node_that_runs_during_a_rotation_accepts_both_keys() {
     let before = held_under(&running);
     let said = folder.run(&["callback-key", "rotate", "--store", &store, "--json"]);
     assert_eq!((said.code, &said.json()["rotated"]), (Some(0), &json!(true)), "{said:?}");
-    // As long as it is stopped, it is the other node that calls the tool and signs its callback.
+    // While this node is stopped, the other node calls the tool and signs its callback.
     running.signal("STOP");
     let restarted = node();
     let after = held_under(&restarted);
@@ -254,7 +254,7 @@ fn tools_report_to_the_address_that_others_know() {
     let callback = Callback::of(&tool.next().body);
     assert!(callback.url.starts_with("https://runs.example.org/holdpoint/v1/callbacks/"), "{}", callback.url);
     let (code, refused) = callback.report(&server, &json!({"result": 1}));
-    assert_eq!((code, &refused["error"]["code"]), (409, &json!("CALLBACK_SPENT")), "it had answered");
+    assert_eq!((code, &refused["error"]["code"]), (409, &json!("CALLBACK_SPENT")), "the tool had answered");
 }
 
 #[test]
@@ -290,10 +290,13 @@ fn a_callback_is_shown_only_to_its_tool() {
     let (code, log) = server.ended();
     assert_eq!(code, Some(0));
     shown.push_str(&log.join("\n"));
-    assert!(shown.contains("tool:transfer") && shown.contains("/v1/callbacks/{callback}"), "all was read");
+    assert!(
+        shown.contains("tool:transfer") && shown.contains("/v1/callbacks/{callback}"),
+        "output is missing"
+    );
     let path = callback.path.rsplit('/').next().expect("a path");
     assert!(!shown.contains(&callback.token) && !shown.contains(path));
-    // Nor does it lie in the file, where whoever finds a copy could use it.
+    // The store does not contain the token either: a copy of the file must not allow callbacks.
     for entry in std::fs::read_dir(folder.path()).expect("the folder is there") {
         let bytes = std::fs::read(entry.expect("an entry").path()).expect("it is read");
         let token = callback.token.as_bytes();
@@ -312,7 +315,7 @@ fn a_tool_of_one_node_reports_to_another() {
     let (one, other) = (node(), node());
     let run = approved(&one);
     let request = tool.next().body;
-    // At once: whether the run is held already is for the other node to find out.
+    // Immediately: the run may not be held yet when the other node receives the callback.
     let (code, taken) = Callback::of(&request).report(&other, &json!({"result": "sent"}));
     assert_eq!((code, &taken["outcome"]), (200, &json!("applied")), "{taken}");
     let (code, refused) = Callback::of(&request).report(&one, &json!({"result": "sent"}));

@@ -1,4 +1,4 @@
-//! A configuration that is right, and what it is taken to mean.
+//! Correct configurations, and the settings that `check` prints for them.
 
 use serde_json::{Value, json};
 
@@ -85,9 +85,9 @@ fn the_output_and_the_trimming_of_an_agent_are_shown_under_the_names_of_the_file
     let agent = checked(&file)["agents"][0].take();
     assert_eq!(agent["output_schema"], json!({"type": "object"}));
     assert_eq!(agent["trim"], json!({"max_messages": 40, "max_chars": null}));
-    let told = folder(&file).run(&["check"]).out;
-    assert!(told.contains("  output: JSON that fits {\"type\":\"object\"}\n"), "{told}");
-    assert!(told.contains("  trim: max_chars unset, max_messages 40\n"), "{told}");
+    let printed = folder(&file).run(&["check"]).out;
+    assert!(printed.contains("  output: JSON that fits {\"type\":\"object\"}\n"), "{printed}");
+    assert!(printed.contains("  trim: max_chars unset, max_messages 40\n"), "{printed}");
 }
 
 #[test]
@@ -106,8 +106,8 @@ fn who_may_use_an_agent_and_what_a_key_is_for_are_shown() {
     assert!(said.out.contains("  tenants: acme, other\n"), "{said:?}");
     assert!(said.out.contains("  ann: tenant acme, may run, agents clerk, sha256 "), "{said:?}");
     assert!(said.code == Some(0) && said.err.contains("no key has the role operator"), "{said:?}");
-    let told = folder(&file.replace("\"run\"", "\"operator\"")).run(&["check"]);
-    assert_eq!((told.code, told.err.as_str()), (Some(0), ""), "{told:?}");
+    let printed = folder(&file.replace("\"run\"", "\"operator\"")).run(&["check"]);
+    assert_eq!((printed.code, printed.err.as_str()), (Some(0), ""), "{printed:?}");
 }
 
 #[test]
@@ -384,10 +384,10 @@ fn the_text_says_what_the_file_means() {
     assert_eq!(
         said.out,
         format!(
-            "holdpoint.toml is right\n\
+            "holdpoint.toml: OK\n\
              server: 127.0.0.1:8787, known as http://127.0.0.1:8787, at most 256 running runs, drains for 30s\n\
              store: sqlite:holdpoint.db\n\
-             auth: none, open on this machine alone\n\
+             auth: none (reachable from this machine only)\n\
              \n\
              agent clerk\n\
              \x20 model: demo (scripted)\n\

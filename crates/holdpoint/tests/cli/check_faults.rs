@@ -1,10 +1,10 @@
-//! Configurations that are wrong: every mistake with its line, its key, and what to do. `mistakes/` lists them by key.
+//! Wrong configurations: every mistake is reported with its line, its key and what to do. `mistakes/` lists the cases.
 
 use serde_json::json;
 
 use crate::program::Folder;
 
-/// Runs `check` on this file beside a good script, a bad one, and a schema that is none.
+/// Runs `check` on this configuration, in a folder with a good script, a bad script and an invalid schema.
 fn check(configuration: &str, arguments: &[&str]) -> crate::program::CommandOutput {
     let folder = Folder::new();
     let write = |name: &str, text: &[u8]| {
@@ -19,7 +19,7 @@ fn check(configuration: &str, arguments: &[&str]) -> crate::program::CommandOutp
     folder.run(&[&["check"], arguments].concat())
 }
 
-/// The faults that are told, without the name of the file. Nothing else is said.
+/// The reported faults, without the name of the file. Asserts that nothing else is printed.
 #[track_caller]
 fn faults(configuration: &str) -> Vec<String> {
     let said = check(configuration, &[]);
@@ -28,11 +28,11 @@ fn faults(configuration: &str) -> Vec<String> {
     said.err.lines().map(line).collect()
 }
 
-/// A model for agents that are wrong in other ways. Three lines.
+/// A correct model, three lines long, for tests of other mistakes.
 const DEMO: &str = "[models.demo]\nprovider = \"scripted\"\nscript = \"demo.json\"\n";
 
-/// Runs through a file of `mistakes/`. There a mistake is a configuration, then each line that is said of it behind `=> `,
-/// then an empty line. `above` stands above every configuration, and the numbers of the lines count it.
+/// Checks every case in a file of `mistakes/`. A case is a configuration, then each expected line after `=> `, then an
+/// empty line. `above` is put before every configuration, and counts for the line numbers.
 fn each_is_reported(mistakes: &str, above: &str) {
     each(mistakes, above, faults);
 }
@@ -46,12 +46,12 @@ fn each(mistakes: &str, above: &str, reported: impl Fn(&str) -> Vec<String>) {
             configuration.push_str(line);
             configuration.push('\n');
         } else {
-            assert_eq!(line, "", "an empty line comes after what is said of\n{configuration}");
+            assert_eq!(line, "", "an empty line has to follow the expected lines of\n{configuration}");
             assert_eq!(reported(&configuration), expected, "{configuration}");
             (configuration, expected) = (above.to_owned(), Vec::new());
         }
     }
-    assert_eq!(configuration, above, "nothing is said of the last one");
+    assert_eq!(configuration, above, "the last configuration has no expected lines");
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn mistakes_in_rules() {
     each_is_reported(include_str!("mistakes/rules.txt"), &above);
 }
 
-/// A tool whose schema allows no other arguments, one whose schema does, and the beginning of a rule.
+/// A tool whose schema allows no additional arguments, one whose schema does, and the beginning of a rule.
 const TRANSFER: &str = include_str!("mistakes/rules_above.toml");
 
 #[test]
@@ -125,7 +125,7 @@ fn keys_that_travel_in_clear_are_warned_of() {
     }
 }
 
-/// A folder that is given by a link is the folder that it leads to, and a store on the command line counts too.
+/// A symbolic link counts as the folder that it leads to, and a store on the command line is checked too.
 #[test]
 fn no_tool_writes_where_the_configuration_or_the_store_is() {
     let folder = Folder::new();
@@ -143,7 +143,7 @@ fn no_tool_writes_where_the_configuration_or_the_store_is() {
     assert!(said.code == Some(2) && said.err.starts_with("STORE_IN_TOOL_FOLDER: "), "{said:?}");
 }
 
-/// Runs through a file of `mistakes/` whose configurations are used all the same.
+/// The same for a file of `mistakes/` whose configurations only cause warnings.
 fn each_is_warned_of(mistakes: &str, above: &str) {
     each(mistakes, above, |configuration| {
         let said = check(configuration, &[]);
@@ -187,7 +187,7 @@ fn an_agent_that_delegates_without_a_bound_on_tokens_is_warned_of() {
     assert_eq!(delegation_warnings("max_tokens = 500\n", "", ""), "");
     assert_eq!(delegation_warnings("", budget, ""), "");
     assert_eq!(delegation_warnings("", "", budget), "");
-    // In a circle each of them is warned of.
+    // If agents delegate in a circle, each of them gets a warning.
     let circle = delegation_warnings("", "", "tools = [\"ask_other\"]\n");
     assert_eq!(circle.lines().count(), 2, "{circle}");
 }
@@ -199,19 +199,19 @@ fn word(value: &serde_json::Value) -> &str {
 #[test]
 fn rules_that_can_match_and_cannot_be_avoided_are_neither_mistakes_nor_warned_of() {
     for rules in [
-        // Required, or about nothing but presence.
+        // The argument is required, or the rule tests only its presence.
         "tool = \"transfer\"\nwhen = { amount = { gt = 100, lt = 200, ne = 150 } }\nthen = \"deny\"\n",
         "tool = \"transfer\"\nwhen = { to = { matches = \"^x\" } }\nthen = \"ask\"\n",
         "tool = \"transfer\"\nwhen = { memo = { present = true } }\nthen = \"deny\"\n",
         "tool = \"transfer\"\nwhen = { memo = { absent = true } }\nthen = \"ask\"\n",
-        // Allowed only where it is there, and the schema is closed.
+        // `allow` applies only if the argument is present, and the schema is closed.
         "tool = \"transfer\"\nwhen = { currency = { in = [\"eur\", \"gbp\"] }, account.bank = { eq = \"X\" } }\nthen = \"allow\"\n",
         "tool = \"transfer\"\nwhen = { amount = { gte = 0, lte = 100 } }\nthen = \"allow\"\n",
         "tool = \"note\"\nthen = \"allow\"\n",
-        // Another rule is about what is left out.
+        // Another rule covers the missing argument.
         "tool = \"transfer\"\nwhen = { memo = { matches = \"gift\" } }\nthen = \"ask\"\n[[agents.clerk.rules]]\n\
          tool = \"transfer\"\nwhen = { memo = { absent = true } }\nthen = \"deny\"\n",
-        // A path into what the schema leaves open.
+        // The schema is open, but it requires this argument.
         "tool = \"note\"\nwhen = { size = { gt = 1 } }\nthen = \"deny\"\n",
     ] {
         let said = check(&format!("{DEMO}{TRANSFER}{rules}"), &[]);
@@ -236,7 +236,7 @@ fn every_policy_field_accepts_its_values() {
         let policy = format!("[agents.clerk.policy]\n{field} = \"sometimes\"\n");
         let configuration = format!("{DEMO}[agents.clerk]\nmodel = \"demo\"\n{policy}");
         let expected =
-            format!("7: agents.clerk.policy.{field}: \"sometimes\" means nothing here; write one of {words}");
+            format!("7: agents.clerk.policy.{field}: unknown value \"sometimes\"; use one of {words}");
         assert_eq!(faults(&configuration), [expected]);
         // Each of the words is accepted.
         for word in words.split(", ") {
@@ -256,8 +256,8 @@ fn every_policy_field_accepts_its_values() {
 #[test]
 fn an_invalid_output_schema_is_reported_with_its_error() {
     let wrong = format!("{DEMO}[agents.clerk]\nmodel = \"demo\"\noutput_schema = {{ type = \"objekt\" }}\n");
-    let told = faults(&wrong);
-    assert!(told[0].starts_with("6: agents.clerk.output_schema: this is no JSON Schema: "), "{told:?}");
+    let printed = faults(&wrong);
+    assert!(printed[0].starts_with("6: agents.clerk.output_schema: this is no JSON Schema: "), "{printed:?}");
 }
 
 #[test]
@@ -272,7 +272,7 @@ fn toml_syntax_errors_are_reported_by_line() {
     );
 }
 
-/// The example of the contract, each key of it in use. What does not exist yet is refused by name, and nothing else.
+/// An example that uses every documented key. Only tables that are not implemented yet are refused, by name.
 #[test]
 fn every_key_of_the_contract_is_known() {
     let digest = "ab".repeat(32);

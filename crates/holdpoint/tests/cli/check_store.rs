@@ -1,4 +1,4 @@
-//! What a configuration would do to the runs that wait in a store.
+//! What a configuration would do to the held runs in a store.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use holdpoint::tool::builtin::{Options, builtin};
 use crate::postgres_server::Server;
 use crate::program::Folder;
 
-/// The agent that the runs were started with: five tools, of which the file keeps, changes, blocks and drops some.
+/// The agent that the runs were started with. The file keeps, changes, blocks and drops some of its five tools.
 fn clerk(model: &str) -> Agent {
     let script = Script::from_json(
         r#"{"rules": [
@@ -88,7 +88,7 @@ async fn start(folder: &Folder, agent: Agent) -> Engine {
     Engine::on(store).agent(agent).start().await.expect("the engine starts")
 }
 
-/// Gives the run.
+/// Starts a run and returns its id once it is held.
 async fn held(engine: &Engine, what: &str) -> String {
     let finished = engine.run(Message::to("clerk", what)).await.expect("the run is held");
     assert!(matches!(finished.outcome, RunOutcome::Suspended(_)), "{finished:?}");
@@ -109,7 +109,7 @@ async fn held_runs_are_sorted_by_the_impact_of_the_file_while_a_server_runs() {
     write_configuration(&folder, FILE);
     let engine = start(&folder, clerk("demo")).await;
     sorts_held_runs(&folder, &engine, "sqlite:holdpoint.db", "sqlite:holdpoint.db").await;
-    // Without a store nothing is said about one, although there is one of the default name.
+    // Without `--store` the report has no part about a store, although one with the default name exists.
     assert_eq!(folder.run(&["check", "--json"]).json().get("held"), None);
     engine.close(Duration::from_secs(5)).await;
 }
@@ -126,7 +126,7 @@ async fn held_runs_are_sorted_in_the_same_way_in_a_database() {
     engine.close(Duration::from_secs(5)).await;
 }
 
-/// The store is named as `store`, and shown as `shown`.
+/// `store` is the name on the command line, `shown` the name in the output.
 async fn sorts_held_runs(folder: &Folder, engine: &Engine, store: &str, shown: &str) {
     let written = held(engine, "write").await;
     let paid = held(engine, "pay").await;
@@ -208,11 +208,11 @@ enum CallOutcome {
     Done,
 }
 
-/// Of a call that was held and then approved.
+/// The outcome of a call that was held and then approved.
 async fn observe_outcome(mut feed: Subscription, call: &CallId) -> CallOutcome {
     let mut asked_count = 0;
     loop {
-        let item = feed.next().await.expect("the run goes on").expect("the log is read");
+        let item = feed.next().await.expect("the run continues").expect("the log is read");
         let FeedItem::Event(committed) = item else { continue };
         let fact = &committed.event.fact;
         if matches!(fact, Fact::ExecutionFailed { call_id, .. } if call_id == call) {
@@ -247,7 +247,7 @@ async fn the_predicted_impact_is_what_the_engine_does() {
     for approval in engine.pending(&tenant).await.expect("the list is read") {
         let key = (approval.run.to_string(), approval.call.to_string());
         let (feed, call) = (engine.subscribe(&tenant, &approval.run, 0), approval.call.clone());
-        let verdict = engine.decide(approval.approve("ann")).await.expect("the decision is heard");
+        let verdict = engine.decide(approval.approve("ann")).await.expect("the decision is stored");
         assert!(matches!(verdict, Verdict::Accepted | Verdict::ToolChanged), "{verdict:?}");
         match observe_outcome(feed, &call).await {
             CallOutcome::Failed => failed.push(key),
@@ -273,7 +273,7 @@ async fn the_predicted_impact_is_what_the_engine_does() {
     assert_eq!(fine, keys("untouched", "approval"));
 }
 
-/// Calls whose outcome nobody knows, after an approval or without one, and a question.
+/// Calls that end in doubt, with and without an approval, and a question.
 fn doubtful_clerk() -> Agent {
     let call = |name: &str| format!(r#"{{"id": "{name}", "name": "{name}", "arguments": {{}}}}"#);
     let names = ["approved", "unasked", "shredded"];
@@ -327,7 +327,7 @@ async fn calls_in_doubt_need_their_tool_and_answered_questions_do_not() {
         pending.iter().filter(|view| view.kind == SuspensionKind::InDoubt).count() == 3
     };
     while !doubted(&engine.pending(&tenant).await.expect("the list is read")) {
-        changes.changed().await.expect("the engine goes on");
+        changes.changed().await.expect("the engine is running");
     }
     engine.close(Duration::from_secs(5)).await;
     let whole = folder.run(&["check", "--store", "sqlite:holdpoint.db", "--json"]).json();
@@ -349,14 +349,14 @@ async fn a_run_whose_agent_or_model_is_gone_fails() {
         calls(&said.json(), "fail")
     };
     let entry = |why: &str| vec![(run.clone(), "w".to_owned(), Some(why.to_owned()))];
-    // The run was started with a model of another name.
+    // The run was started with a model that has another name.
     assert_eq!(why(FILE), entry("model_gone"));
     assert_eq!(
         why(&FILE.replace("clerk", "porter").replace("demo]", "main]").replace("\"demo\"", "\"main\"")),
         entry("agent_gone")
     );
     assert_eq!(why(&FILE.replace("demo]", "main]").replace("\"demo\"", "\"main\"")), []);
-    // No agent uses it, and the run goes on with it all the same.
+    // No agent of the file uses this model, but the run can continue with it.
     let beside = "[models.main]\nprovider = \"scripted\"\nscript = \"demo.json\"\n";
     assert_eq!(why(&format!("{FILE}\n{beside}")), []);
 }
@@ -385,7 +385,7 @@ async fn many_held_calls_are_counted_and_twenty_of_each_shown() {
     let folder = Folder::new();
     write_configuration(&folder, FILE);
     let engine = start(&folder, clerk("demo")).await;
-    // Three calls each, and together more than are read in one go.
+    // Three calls each: together more than `check` reads from the store at once.
     for _ in 0..100 {
         held(&engine, "sell").await;
     }
@@ -411,7 +411,7 @@ fn a_missing_store_is_reported() {
     write_configuration(&folder, FILE);
     let said = folder.run(&["check", "--store", "sqlite:none.db", "--json"]);
     assert_eq!((said.code, said.error()["code"].as_str()), (Some(2), Some("STORE_NOT_FOUND")), "{said:?}");
-    // The configuration is judged first.
+    // The configuration is checked before the store.
     write_configuration(&folder, "srever = 1\n");
     let said = folder.run(&["check", "--store", "sqlite:none.db", "--json"]);
     assert_eq!(said.error()["code"], "CONFIGURATION");

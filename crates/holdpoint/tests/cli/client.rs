@@ -1,4 +1,4 @@
-//! Whoever asks a server with the program: one command, a command that goes on, and a server that says what a test wants.
+//! The program as a client of a server: one command, a command that keeps running, and a server with canned responses.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -11,10 +11,10 @@ use serde_json::Value;
 use crate::program::{CommandOutput, state_home};
 use crate::server::{CONFIGURATION, Server};
 
-/// Nothing here takes so long; what does is stuck.
+/// No test step takes this long; one that does is stuck.
 const STUCK_AFTER: Duration = Duration::from_secs(60);
 
-/// Somebody with a server in mind.
+/// Runs client commands against one server.
 pub(crate) struct Client {
     url: String,
     token: Option<String>,
@@ -48,7 +48,7 @@ impl Client {
         CommandOutput::capture(&mut self.command(arguments))
     }
 
-    /// What it prints, where it does what it was asked to do.
+    /// The standard output of a command that succeeds.
     #[track_caller]
     pub(crate) fn shows(&self, arguments: &[&str]) -> String {
         let said = self.run(arguments);
@@ -56,7 +56,7 @@ impl Client {
         said.out
     }
 
-    /// The digest of the arguments that are held, without which a script approves nothing.
+    /// The digest of the held arguments, which a script has to send with its approval.
     #[track_caller]
     pub(crate) fn digest(&self, approval: &str) -> String {
         let shown = self.shows(&["approvals", "show", approval, "--json"]);
@@ -64,14 +64,14 @@ impl Client {
         shown["arguments_digest"].as_str().expect("a digest").to_owned()
     }
 
-    /// Approves what is held.
+    /// Approves a held call.
     #[track_caller]
     pub(crate) fn approve(&self, approval: &str) -> String {
         let digest = self.digest(approval);
         self.shows(&["approvals", "approve", approval, "--yes", "--expect-digest", &digest])
     }
 
-    /// The error, where it fails with this exit code.
+    /// The error of a command that fails with this exit code.
     #[track_caller]
     pub(crate) fn fails(&self, arguments: &[&str], code: i32) -> String {
         let said = self.run(arguments);
@@ -84,7 +84,7 @@ impl Client {
         said.err
     }
 
-    /// A command that goes on.
+    /// Starts a command that keeps running.
     pub(crate) fn begin(&self, arguments: &[&str]) -> RunningCommand {
         let mut command = self.command(arguments);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -100,7 +100,7 @@ pub(crate) struct RunningCommand {
     child: Child,
     out: Receiver<String>,
     err: Receiver<String>,
-    /// What it has said on standard output so far.
+    /// Its standard output so far.
     pub(crate) stdout_lines: Vec<String>,
 }
 
@@ -118,7 +118,7 @@ impl RunningCommand {
         loop {
             let Ok(line) = self.out.recv_timeout(STUCK_AFTER) else {
                 let err: Vec<String> = self.err.try_iter().collect();
-                panic!("it never said {text:?}: {:#?} {err:#?}", self.stdout_lines)
+                panic!("it never printed {text:?}: {:#?} {err:#?}", self.stdout_lines)
             };
             self.stdout_lines.push(line.clone());
             if line.contains(text) {
@@ -132,14 +132,14 @@ impl RunningCommand {
     pub(crate) fn wait_for_stderr(&self, text: &str) {
         loop {
             let line = self.err.recv_timeout(STUCK_AFTER);
-            let line = line.unwrap_or_else(|_| panic!("it never said {text:?}: {:#?}", self.stdout_lines));
+            let line = line.unwrap_or_else(|_| panic!("it never printed {text:?}: {:#?}", self.stdout_lines));
             if line.contains(text) {
                 return;
             }
         }
     }
 
-    /// Its exit code, once it has said everything.
+    /// Its exit code, after all of its output was read.
     #[track_caller]
     pub(crate) fn ended(&mut self) -> Option<i32> {
         let until = Instant::now() + STUCK_AFTER;
@@ -164,14 +164,14 @@ fn lines(from: impl Read + Send + 'static) -> Receiver<String> {
     lines
 }
 
-/// A server that answers one request after the other with what it was given, and tells what it was asked.
+/// A server that answers requests with canned responses, in order, and records the requests.
 pub(crate) struct CannedServer {
     pub(crate) address: String,
     asked: Receiver<String>,
 }
 
 impl CannedServer {
-    /// Each answer is a whole one, with its head.
+    /// Each answer is a complete response, including its head.
     pub(crate) fn answering(answers: Vec<String>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = listener.local_addr().expect("an address").to_string();
@@ -188,11 +188,11 @@ impl CannedServer {
 
     /// The next request.
     pub(crate) fn next_request(&self) -> String {
-        self.asked.recv_timeout(STUCK_AFTER).expect("it is asked")
+        self.asked.recv_timeout(STUCK_AFTER).expect("a request arrives")
     }
 }
 
-/// The head and the body.
+/// The head and the body of a request.
 fn request(stream: &TcpStream) -> String {
     let mut reader = BufReader::new(stream);
     let mut request = String::new();
@@ -203,7 +203,7 @@ fn request(stream: &TcpStream) -> String {
     request + &String::from_utf8_lossy(&body)
 }
 
-/// An answer of JSON.
+/// A JSON response.
 pub(crate) fn answer(status: &str, body: &str) -> String {
     let length = body.len();
     format!(
@@ -211,13 +211,13 @@ pub(crate) fn answer(status: &str, body: &str) -> String {
     )
 }
 
-/// The usual configuration, with a tool that asks questions, and whatever else a test wants.
+/// The usual configuration, with a tool that asks questions, and `more` at the end.
 pub(crate) fn configuration(more: &str) -> String {
     let known = CONFIGURATION.replace("\"sleep\", ", "\"sleep\", \"ask_user\", ");
     format!("{known}\n[tools.ask_user]\nkind = \"builtin\"\n{more}")
 }
 
-/// Nothing that a terminal would obey.
+/// Asserts that the text contains no control characters that a terminal would act on.
 #[track_caller]
 pub(crate) fn assert_plain(text: &str) {
     let obeyed = |c: &char| c.is_control() && *c != '\n';

@@ -1,4 +1,4 @@
-//! `holdpoint approvals` against a real server: yes, no, answers, and who is asked before.
+//! `holdpoint approvals` against a real server: approve, reject, answer, and confirmation at a terminal.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -43,7 +43,7 @@ fn a_held_call_is_approved_once_with_the_arguments_that_were_meant() {
     assert!(listed.contains("  write_file {\"path\":\"a.txt\",\"text\":\"41\"}\n"), "{listed}");
     assert!(listed.contains(&format!("  holdpoint approvals approve {id}\n")), "{listed}");
 
-    // No question can be asked here.
+    // Without a terminal the command cannot ask for confirmation.
     let other = "0".repeat(64);
     for (given, missing) in [
         (&[][..], "Add --yes and --expect-digest DIGEST."),
@@ -135,7 +135,7 @@ fn a_question_of_a_tool_is_answered() {
 
 #[test]
 fn a_call_in_doubt_is_given_up_and_its_crash_is_shown() {
-    // Somebody who takes a request, and never answers.
+    // A tool that accepts the request and never answers.
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let url = format!("http://{}/pay", listener.local_addr().expect("an address"));
     let folder = folder();
@@ -171,7 +171,7 @@ fn a_call_in_doubt_is_given_up_and_its_crash_is_shown() {
     }
 }
 
-/// A program on a terminal of its own.
+/// The program, connected to a terminal.
 struct Terminal {
     child: Child,
     keyboard: ChildStdin,
@@ -197,7 +197,7 @@ impl Terminal {
         self.keyboard.write_all(text.as_bytes()).expect("it is typed");
     }
 
-    /// Reads until this is shown, or to the end.
+    /// Reads until the terminal shows `text`. False if it ends before.
     fn reads(&mut self, text: &str) -> bool {
         let mut read = [0; 512];
         while !self.shown.contains(text) {
@@ -218,7 +218,7 @@ impl Terminal {
     }
 }
 
-/// Somebody at a terminal, who types this when they are asked.
+/// An operator at a terminal, who types `typed` when the command asks for confirmation.
 fn at_a_terminal(address: &str, arguments: &str, typed: &str) -> (Option<i32>, String) {
     let mut terminal = Terminal::start(address, arguments);
     if terminal.reads("[y/N]") {
@@ -258,12 +258,12 @@ fn at_a_terminal_the_call_is_shown_and_confirmed() {
     let (code, shown) = at_a_terminal(server.address(), &format!("approvals approve {id}"), "y\n");
     assert_eq!(code, Some(0), "{shown}");
     server.run_with(&run, "completed");
-    // At a terminal a yes on the command line is enough.
+    // At a terminal `--yes` is enough.
     let (second, other_id) = held(&server, "write");
     let (code, shown) = at_a_terminal(server.address(), &format!("approvals approve {other_id} --yes"), "");
     assert_eq!((code, shown.contains("[y/N]")), (Some(0), false), "{shown}");
     server.run_with(&second, "completed");
-    // What was decided is not asked about again.
+    // The command does not ask about a call that is already decided.
     let (code, shown) = at_a_terminal(server.address(), &format!("approvals approve {id}"), "y\n");
     assert_eq!(code, Some(1), "{shown}");
     assert!(shown.contains("APPROVAL_NOT_PENDING") && !shown.contains("[y/N]"), "{shown}");
@@ -289,7 +289,7 @@ fn a_yes_at_a_terminal_approves_only_what_was_shown() {
     assert!(approve.ends_with("\r\n\r\n{\"expect_digest\":\"d1\",\"note\":\"seen\"}"), "{approve}");
 }
 
-/// Nobody can have meant what they had not seen.
+/// A `y` that was typed before the question was shown does not count.
 #[test]
 fn a_yes_that_was_typed_before_the_question_approves_nothing() {
     let held = r#"{"id":"apr_1","kind":"approval","run_id":"r","thread_id":"t","call_id":"c","agent":"clerk","tool":"pay",
@@ -297,9 +297,9 @@ fn a_yes_that_was_typed_before_the_question_approves_nothing() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("an address").to_string();
     let mut terminal = Terminal::start(&address, "approvals approve apr_1");
-    let (mut stream, _) = listener.accept().expect("it asks");
+    let (mut stream, _) = listener.accept().expect("the command connects");
     terminal.type_in("y\n");
-    // The terminal shows what it was given: it is there before the server has answered.
+    // The terminal echoes the `y`, so it was typed before the server answered.
     assert!(terminal.reads("y"), "{}", terminal.shown);
     let mut head = [0; 4_096];
     assert!(stream.read(&mut head).expect("a request") > 0);

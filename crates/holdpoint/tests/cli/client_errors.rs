@@ -1,4 +1,4 @@
-//! Servers that are not there, doors that stay closed, and whoever asks in the wrong way.
+//! Client commands against unreachable servers, without permission, and with wrong command lines.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -35,17 +35,17 @@ fn requests_without_the_right_token_are_refused() {
     let (_, posted) = call(server.address(), "POST", "/v1/threads/t/messages", &headers, message);
     let run = posted["run_id"].as_str().unwrap_or_else(|| panic!("{posted}"));
 
-    let nobody = Client::for_server(&server).fails(&["runs", "list"], 1);
-    assert!(nobody.starts_with("UNAUTHORIZED: ") && nobody.contains("HOLDPOINT_TOKEN"), "{nobody}");
+    let refused = Client::for_server(&server).fails(&["runs", "list"], 1);
+    assert!(refused.starts_with("UNAUTHORIZED: ") && refused.contains("HOLDPOINT_TOKEN"), "{refused}");
     let wrong = Client::for_server(&server).with_token("wrong-token-4711").fails(&["approvals", "list"], 1);
     assert!(wrong.starts_with("UNAUTHORIZED: ") && !wrong.contains("4711"), "{wrong}");
     let ann = Client::for_server(&server).with_token(ANN.0);
     assert!(ann.shows(&["runs", "list"]).contains(run));
-    // A file that a token is read from ends with the end of a line.
+    // A token that is read from a file ends with a newline.
     assert!(Client::for_server(&server).with_token(&format!("{}\n", ANN.0)).shows(&["runs"]).contains(run));
     let refused = ann.fails(&["approvals", "list"], 1);
     assert!(refused.starts_with("FORBIDDEN: ") && refused.contains("the role"), "{refused}");
-    // Another tenant's things are not there.
+    // Another tenant's runs are not visible.
     let eve = Client::for_server(&server).with_token(EVE.0);
     assert_eq!(eve.shows(&["runs", "list", "--json"]), "{\"runs\":[],\"next_cursor\":null}\n");
     for arguments in
@@ -62,7 +62,7 @@ fn requests_without_the_right_token_are_refused() {
 #[test]
 fn a_request_with_the_wrong_scheme_names_the_right_one() {
     let http = b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n";
-    // What a TLS server answers to a request in plain text: the alert `unexpected_message`.
+    // A TLS server answers a plain-text request with the alert `unexpected_message`.
     let tls = b"\x15\x03\x03\x00\x02\x02\x0a";
     for (scheme, answer, speaks, instead) in
         [("https", &http[..], "plain HTTP", "http"), ("http", &tls[..], "speaks TLS", "https")]
@@ -72,13 +72,13 @@ fn a_request_with_the_wrong_scheme_names_the_right_one() {
             let address = listener.local_addr().expect("an address");
             let answering = std::thread::spawn(move || {
                 for _ in 0..2 {
-                    let (mut stream, _) = listener.accept().expect("it is asked");
+                    let (mut stream, _) = listener.accept().expect("a client connects");
                     assert!(stream.read(&mut [0; 4_096]).expect("a request") > 0);
-                    stream.write_all(answer).expect("it is answered");
+                    stream.write_all(answer).expect("the response is sent");
                 }
             });
             let said = Client::at(&format!("{scheme}://{address}")).fails(arguments, 2);
-            answering.join().expect("both forms of the command have asked");
+            answering.join().expect("both forms of the command sent a request");
             assert!(said.starts_with("WRONG_SCHEME: ") && said.contains(speaks), "{said}");
             assert!(said.contains(&format!("next: Write {instead}:// in --url")), "{said}");
         }
@@ -101,19 +101,19 @@ fn an_answer_that_is_neither_http_nor_tls_does_not_blame_the_scheme() {
     let url = format!("https://{}", listener.local_addr().expect("an address"));
     let answering = std::thread::spawn(move || {
         for _ in 0..2 {
-            let (mut stream, _) = listener.accept().expect("it is asked");
+            let (mut stream, _) = listener.accept().expect("a client connects");
             assert!(stream.read(&mut [0; 4_096]).expect("a handshake") > 0);
-            stream.write_all(ssh.as_bytes()).expect("it is answered");
+            stream.write_all(ssh.as_bytes()).expect("the response is sent");
         }
     });
     let said = Client::at(&url).fails(&["runs", "list"], 1);
-    answering.join().expect("both forms of the command have asked");
+    answering.join().expect("both forms of the command sent a request");
     assert!(said.starts_with("UNREACHABLE: "), "{said}");
 }
 
 #[test]
 fn a_missing_or_foreign_server_is_reported() {
-    // Nobody listens on port 1.
+    // No process listens on port 1.
     let away = Client::at("http://127.0.0.1:1");
     for arguments in [
         &["runs", "list"][..],
@@ -132,7 +132,7 @@ fn a_missing_or_foreign_server_is_reported() {
         let said = Client::at(&format!("http://{}", canned_server.address)).fails(&["runs", "list"], 1);
         assert!(said.starts_with("NOT_HOLDPOINT: ") && !said.contains('\u{1b}'), "{said}");
     }
-    // An answer that breaks off: a decision may have been heard.
+    // The response is cut off: the server may have received the decision.
     let torn = "HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{";
     let canned_server = CannedServer::answering(vec![torn.to_owned(), torn.to_owned()]);
     let said =
@@ -166,10 +166,10 @@ fn https_never_falls_back_to_clear_text() {
     let server = std::thread::spawn(move || {
         let mut heard = Vec::new();
         for _ in 0..2 {
-            let (mut stream, _) = listener.accept().expect("somebody comes");
-            stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").expect("it is said");
+            let (mut stream, _) = listener.accept().expect("a client connects");
+            stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").expect("the response is sent");
             let mut bytes = [0; 4096];
-            // Whoever hangs up at once has said nothing more.
+            // A client that closes the connection at once sends no more bytes.
             let count = stream.read(&mut bytes).unwrap_or_default();
             heard.extend_from_slice(&bytes[..count]);
         }
@@ -177,9 +177,12 @@ fn https_never_falls_back_to_clear_text() {
     });
     let said = Client::at(&url).with_token("secret-token-4724").fails(&["runs", "list"], 2);
     assert!(said.starts_with("WRONG_SCHEME: "), "{said}");
-    let heard = server.join().expect("it has heard something");
-    assert!(!String::from_utf8_lossy(&heard).contains("secret-token-4724"), "a token in clear");
-    // The beginning of a handshake, and nothing of HTTP.
+    let heard = server.join().expect("the server thread ends");
+    assert!(
+        !String::from_utf8_lossy(&heard).contains("secret-token-4724"),
+        "the token was sent in clear text"
+    );
+    // The beginning of a TLS handshake, not of an HTTP request.
     assert_eq!(heard.first(), Some(&22));
 }
 

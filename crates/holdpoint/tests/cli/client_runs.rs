@@ -1,4 +1,4 @@
-//! `holdpoint runs` and `replay` against a real server, and against one that says strange things.
+//! `holdpoint runs` and `replay` against a real server, and against one that sends hostile text.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use crate::client::{CannedServer, Client, answer, approval, assert_plain, config
 use crate::program::Folder;
 use crate::server::{Server, configured, write};
 
-/// What a terminal would obey, as a model may write it.
+/// Control characters that a terminal would act on. A model may write them.
 const NASTY: &str = "\u{1b}[2J\u{9b}31m\u{7f}\u{202e}";
 
 fn nasty_folder() -> Folder {
@@ -43,7 +43,7 @@ fn runs_are_listed_and_shown_with_what_they_wait_for() {
     assert!(first.starts_with(&held) && first.contains("waiting_approval  clerk"), "{table}");
     assert!(first.ends_with(&format!("the approval of write_file, {id}")), "{table}");
     assert!(second.starts_with(&greeted) && second.contains("completed "), "{table}");
-    assert_eq!(client.shows(&["runs"]), table, "list is what is meant where nothing is said");
+    assert_eq!(client.shows(&["runs"]), table, "`runs` without a subcommand is `runs list`");
 
     let thread = run["thread_id"].as_str().expect("it has a thread");
     for (filter, expected) in [
@@ -51,7 +51,7 @@ fn runs_are_listed_and_shown_with_what_they_wait_for() {
         (["--status", "failed"], &[]),
         (["--thread", thread], &[&held]),
         (["--agent", "clerk"], &[&held, &greeted]),
-        (["--agent", "nobody"], &[]),
+        (["--agent", "absent"], &[]),
         (["--limit", "1"], &[&held]),
     ] {
         let arguments = [&["runs", "list", "--json"][..], &filter].concat();
@@ -73,7 +73,7 @@ fn runs_are_listed_and_shown_with_what_they_wait_for() {
     for text in [&table, &shown, &client.shows(&["approvals"])] {
         assert_plain(text);
     }
-    // The server's own words, byte by byte.
+    // `--json` prints the server's response byte for byte.
     for (arguments, path) in [
         (vec!["runs", "list", "--json"], "/v1/runs".to_owned()),
         (vec!["runs", "show", &held, "--json"], format!("/v1/runs/{held}")),
@@ -125,7 +125,7 @@ fn a_run_is_interrupted_and_its_watcher_exits_with_1() {
     assert!(
         watcher.stdout_lines.last().is_some_and(|last| last.contains("The run is interrupted: cancelled."))
     );
-    // It is harmless to say so twice, and a run that has ended can be watched too.
+    // A second interrupt changes nothing, and a run that has ended can be watched.
     let again: Value =
         serde_json::from_str(&client.shows(&["runs", "interrupt", &run, "--json"])).expect("JSON");
     assert_eq!(again["status"], "interrupted");
@@ -172,7 +172,7 @@ fn a_log_is_replayed_from_a_server_and_from_its_file() {
         .collect();
     let (_, page) = server.get(&format!("/v1/runs/{run}/events?limit=1000"));
     assert_eq!(json!(log), page["events"]);
-    // Beside the server that has the file open, and without one.
+    // While a server has the file open, and without a server.
     let stored = |arguments: &[&str]| {
         let said = folder.run(&[arguments, &["--store", "sqlite:holdpoint.db"]].concat());
         assert_eq!(said.code, Some(0), "{said:?}");

@@ -1,4 +1,4 @@
-//! `holdpoint runs watch` over a server that is killed in the middle, and over streams that break off.
+//! `holdpoint runs watch` while the server is killed, and over streams that break.
 
 use serde_json::json;
 
@@ -26,10 +26,10 @@ fn a_watcher_survives_a_server_restart_and_ends_with_the_run() {
 
     let second = Server::start(folder.path(), &["serve", "--listen", &address]);
     let id = approval(&second.run_with(&run, "waiting_approval"));
-    // Nobody can be asked here, so nobody is.
+    // Without a terminal the command does not ask for confirmation.
     client.approve(&id);
     assert_eq!((watcher.ended(), frames.ended()), (Some(0), Some(0)), "{:#?}", watcher.stdout_lines);
-    // Whoever watched was told the story, every event of it once.
+    // Both watchers received every event exactly once.
     let sentences = |lines: &[String]| -> Vec<String> {
         lines.iter().map(|line| line.split_at(14).1.to_owned()).collect()
     };
@@ -71,7 +71,7 @@ fn a_broken_stream_is_resumed_after_the_last_received_event() {
         stream(&format!("{}{}", frame(1, "run.started"), &half[..half.len() / 2])),
         answer("503 Service Unavailable", draining),
         answer("502 Bad Gateway", "<html>"),
-        // One that lost track begins anew.
+        // A server that ignores the last event id starts from the beginning.
         stream(&format!("{}{half}{}", frame(1, "run.started"), frame(3, "run.failed"))),
     ]);
     let mut watcher =
@@ -85,7 +85,7 @@ fn a_broken_stream_is_resumed_after_the_last_received_event() {
             "+0:00:03.000  The run is failed: error. Tokens: 0 in, 0 out.",
         ]
     );
-    watcher.wait_for_stderr("The connection broke off behind event 1; trying again.");
+    watcher.wait_for_stderr("The connection was lost after event 1; trying again.");
     watcher.wait_for_stderr("DRAINING: it stops; trying again in 500ms.");
     watcher.wait_for_stderr("502 Bad Gateway");
     let heads: Vec<String> = (0..5).map(|_| canned_server.next_request()).collect();

@@ -1,4 +1,4 @@
-//! Upkeep of a PostgreSQL database, beside the engine that uses it.
+//! Upkeep of a PostgreSQL database while an engine uses it.
 
 use std::time::Duration;
 
@@ -19,12 +19,12 @@ async fn a_database_is_pruned_and_measured_while_it_is_used() {
     let said = folder.run(&["prune", "--older-than", "1h", "--store", &url]);
     assert_eq!(
         (said.code, &*said.out),
-        (Some(0), "0 threads with 0 runs and 0 events are gone.\n"),
+        (Some(0), "0 threads with 0 runs and 0 events were deleted.\n"),
         "{said:?}"
     );
     let said = folder.run(&["prune", "--older-than", "0s", "--dry-run", "--store", &url]);
     assert!(
-        said.out.starts_with("2 threads with 2 runs and ") && said.out.ends_with(" would go.\n"),
+        said.out.starts_with("2 threads with 2 runs and ") && said.out.ends_with(" would be deleted.\n"),
         "{said:?}"
     );
     let said = folder.run(&["prune", "--older-than", "0s", "--batch", "1", "--json", "--store", &url]);
@@ -32,7 +32,7 @@ async fn a_database_is_pruned_and_measured_while_it_is_used() {
     assert_eq!((said.code, &pruned["threads"], &pruned["runs"]), (Some(0), &json!(2), &json!(2)));
     let said = folder.run(&["size", "--store", &url, "--json"]);
     let size = said.json();
-    assert_eq!((said.code, &size["runs"]), (Some(0), &json!(1)), "what is held stays");
+    assert_eq!((said.code, &size["runs"]), (Some(0), &json!(1)), "held runs are not deleted");
     assert!(size["bytes"].as_u64() > Some(0), "{size}");
     let said = folder.run(&["size", "--store", &url]);
     assert!(said.out.contains("commits") && said.out.contains("per run"), "{said:?}");

@@ -1,5 +1,5 @@
-//! Agents that delegate to agents, as a configuration describes them: over the end of a node, over two nodes, and within
-//! their bounds.
+//! Agents that delegate to agents, set up by a configuration: after the loss of a node, across two nodes, and within
+//! their limits.
 
 use std::ffi::OsStr;
 
@@ -10,17 +10,17 @@ use crate::postgres_server::Server as Postgres;
 use crate::program::Folder;
 use crate::server::{Server, write};
 
-/// Each node has a token of its own, so that the ledger knows who called.
+/// Each node sends its own token, so that the ledger knows which node called.
 const VARIABLE: &str = "HOLDPOINT_TEST_NODE";
 
 /// One call that arrived: the node that made it, and the tool.
 type Effect = (String, String);
 
-/// What really happened, outside of every node.
+/// The tools that the nodes call, and a record of the calls that they received.
 struct Ledger(CalledTool);
 
 impl Ledger {
-    /// Calls of this tool are written down and never answered.
+    /// Calls of this tool are recorded and never answered.
     fn without_an_answer_for(silent: &'static str) -> Self {
         let done = "HTTP/1.1 200 OK\r\ncontent-length: 4\r\nconnection: close\r\n\r\ndone";
         Self(CalledTool::answering_by(move |asked| (asked.body["tool"] != silent).then_some(done)))
@@ -30,7 +30,7 @@ impl Ledger {
         effect(&self.0.next())
     }
 
-    /// All that has happened and was not looked at.
+    /// All recorded calls that the test has not read yet.
     fn rest(&self) -> Vec<Effect> {
         let mut effects: Vec<Effect> = self.0.rest().iter().map(effect).collect();
         effects.sort();
@@ -43,8 +43,8 @@ fn effect(asked: &ReceivedRequest) -> Effect {
     (node.to_owned(), asked.body["tool"].as_str().expect("a tool").to_owned())
 }
 
-/// A desk delegates to an office, which has something to sign and delegates to a clerk, who takes a note at once and wants to
-/// transfer money.
+/// A desk delegates to an office. The office wants to sign, and delegates to a clerk. The clerk calls `note`, which
+/// needs no approval, and wants to transfer money.
 fn configured(ledger: &Ledger) -> Folder {
     let folder = Folder::new();
     let usage = json!({"input_tokens": 10, "output_tokens": 5});
@@ -95,7 +95,7 @@ fn node(folder: &Folder, postgres: &Postgres, name: &str) -> Server {
     Server::start_with(folder.path(), &["serve", "--store", &store], &[(VARIABLE, OsStr::new(name))])
 }
 
-/// The two held calls, as a node lists them: what the office wants to sign, and the clerk's transfer.
+/// The two held calls, as a node lists them: the office's `sign` and the clerk's `transfer`.
 struct Held {
     sign: Value,
     transfer: Value,
@@ -110,7 +110,7 @@ impl Held {
         Self { sign, transfer }
     }
 
-    /// From the desk to the clerk.
+    /// The ids of the runs, from the desk to the clerk.
     fn runs(&self) -> Vec<String> {
         let path = self.transfer["path"].as_array().expect("a path");
         path.iter().map(|at| at["run_id"].as_str().expect("a run").to_owned()).collect()
@@ -129,7 +129,7 @@ fn approve(node: &Server, approval: &Value) {
     assert_eq!(code, 200, "{said}");
 }
 
-/// Its result is stored: whoever takes the run over knows of it.
+/// Waits until the result is stored: a node that takes over the run then has it.
 fn until_succeeded(node: &Server, run: &str, call: &str) {
     let is_it = |known: &&Value| known["call_id"] == call && known["status"] == "succeeded";
     node.until(&format!("/v1/runs/{run}/calls"), |calls| {
@@ -137,7 +137,7 @@ fn until_succeeded(node: &Server, run: &str, call: &str) {
     });
 }
 
-/// Everybody has finished, and whoever delegated counts what was used for them.
+/// All runs have completed, and each parent's usage includes the usage of its children.
 fn all_finished(node: &Server, runs: &[String]) {
     for (run, tokens) in runs.iter().zip([(60, 30), (40, 20), (20, 10)]) {
         let ended = node.run_with(run, "completed");
@@ -174,7 +174,7 @@ fn a_tree_of_held_runs_is_decided_at_another_node_after_a_kill_and_nothing_happe
         delegation_path(&held.transfer),
         [("desk", "ask_office_1"), ("office", "ask_clerk_1"), ("clerk", "transfer_1")]
     );
-    assert_eq!(ledger.rest(), [], "nothing happens before somebody says yes");
+    assert_eq!(ledger.rest(), [], "no tool is called before the approval");
     approve(&second, &held.transfer);
     approve(&second, &held.sign);
     all_finished(&second, &runs);
@@ -182,8 +182,8 @@ fn a_tree_of_held_runs_is_decided_at_another_node_after_a_kill_and_nothing_happe
     assert_eq!(ledger.rest(), [by_second("sign"), by_second("transfer")]);
 }
 
-/// Two nodes, and the clerk's transfer at one of them: the ledger has it, and the node will never hear of that. Gives this
-/// node first.
+/// Starts two nodes. One of them has called `transfer`: the ledger has recorded the call and never answers it. Returns
+/// this node first.
 fn while_a_transfer_is_on_its_way(
     folder: &Folder,
     postgres: &Postgres,
@@ -221,7 +221,7 @@ fn a_tree_whose_innermost_call_was_lost_with_its_node_continues_on_another_node_
     let (code, said) = other.post(&format!("/v1/approvals/{id}/answer"), &json!({"result": "sent"}));
     assert_eq!(code, 200, "{said}");
     all_finished(&other, &runs);
-    assert_eq!(ledger.rest(), [], "nothing is sent again, by nobody");
+    assert_eq!(ledger.rest(), [], "no node repeats the call");
 }
 
 #[test]
@@ -240,14 +240,14 @@ fn a_tree_is_interrupted_as_one_even_if_its_innermost_run_is_on_another_node() {
     assert_eq!(
         (&transfer["status"], &transfer["outcome_unknown"]),
         (&json!("cancelled"), &json!(true)),
-        "it was on its way: {transfer}"
+        "the tool was called: {transfer}"
     );
     let (_, listed) = other.get("/v1/approvals");
-    assert_eq!(listed["approvals"], json!([]), "what was held in the middle is closed too");
+    assert_eq!(listed["approvals"], json!([]), "the held call of the office is closed too");
     assert_eq!(ledger.rest(), []);
 }
 
-/// The run that works for this one.
+/// The child run that this run delegated to.
 fn child_of(node: &Server, run: &str) -> Option<String> {
     let (_, listed) = node.get(&format!("/v1/runs/{run}/events"));
     let events = listed["events"].as_array().expect("a list");
@@ -297,7 +297,7 @@ fn a_token_budget_bounds_the_run_and_all_of_its_children() {
         json!({"usage": usage, "tool_calls": [{"name": "ask_clerk", "arguments": {"message": "Count."}}]});
     let replies = json!([asks, {"text": "Never said.", "usage": usage}]);
     write(&folder, "desk.json", &json!({"rules": [{"when": ".*", "replies": replies}]}).to_string());
-    // It would go on for ever.
+    // Without a limit it would never end.
     let counts = json!({"usage": usage, "tool_calls": [{"name": "add", "arguments": {"a": 1, "b": 2}}]});
     write(&folder, "clerk.json", &json!({"rules": [{"when": ".*", "replies": [counts]}]}).to_string());
     let text = [
@@ -311,7 +311,7 @@ fn a_token_budget_bounds_the_run_and_all_of_its_children() {
     let run = server.begin("desk", "Have it counted.");
     let ended = server.run_with(&run, "completed");
     let stopped = |detail: &str| json!({"reason": "stopped", "code": "token_budget", "detail": detail});
-    // The desk has used 15, so 85 are left to the clerk, who is over them with its sixth answer. They count for the desk.
+    // The desk used 15 tokens, so the clerk may use 85. Its sixth answer exceeds them. Its tokens count for the desk.
     assert_eq!(ended["termination"], stopped("105 of 100 tokens"));
     assert_eq!(ended["usage"], json!({"input_tokens": 70, "output_tokens": 35}));
     let clerk = child_of(&server, &run).expect("the clerk has a run");

@@ -1,4 +1,4 @@
-//! `holdpoint demo`: what it prints is true.
+//! `holdpoint demo`: the commands that it prints work.
 
 use std::process::Command;
 
@@ -9,14 +9,14 @@ use crate::server::{Server, call};
 
 const DEMO: [&str; 5] = ["demo", "--listen", "127.0.0.1:0", "--folder", "try"];
 
-/// The commands of curl that it prints: list, approve, show.
+/// The curl commands that it prints: list, approve, show.
 fn commands(server: &Server) -> Vec<String> {
     printed(server).curl
 }
 
 struct Printed {
     curl: Vec<String>,
-    /// With the program itself.
+    /// The command that approves with the program itself.
     approve: String,
 }
 
@@ -38,7 +38,7 @@ fn printed(server: &Server) -> Printed {
     }
 }
 
-/// What curl would do with a line, as far as these lines go.
+/// Does what curl would do with one of the printed lines.
 #[track_caller]
 fn curl(line: &str) -> (u16, Value) {
     let (line, header) = match line.split_once(" -H ") {
@@ -49,7 +49,7 @@ fn curl(line: &str) -> (u16, Value) {
     let (method, url) = match words.as_slice() {
         ["curl", url] => ("GET", *url),
         ["curl", "-X", method, url] => (*method, *url),
-        _ => panic!("{line:?} is more than this understands"),
+        _ => panic!("{line:?} is not a curl command that this test supports"),
     };
     let rest = url.strip_prefix("http://").expect("an address");
     let (address, path) = rest.split_once('/').expect("a path");
@@ -104,7 +104,7 @@ fn a_demo_in_a_folder_continues_where_it_was_killed() {
 #[test]
 fn a_demo_without_a_folder_leaves_nothing() {
     let folder = Folder::new();
-    // The program asks this variable where things go that are there for a while.
+    // The program puts temporary files into the folder that this variable names.
     let temporary = folder.path().join("temporary");
     std::fs::create_dir(&temporary).expect("it can be made");
     let variable = [("TMPDIR", temporary.as_os_str())];
@@ -122,7 +122,7 @@ fn the_command_of_the_program_approves_and_the_demo_reports_it() {
     let server = Server::start(folder.path(), &DEMO);
     let Printed { curl: lines, approve } = printed(&server);
     let digest = curl(&lines[0]).1["approvals"][0]["arguments_digest"].as_str().expect("a digest").to_owned();
-    // A test has no terminal on which the command could ask.
+    // Without a terminal the command cannot ask for confirmation.
     let script = format!("{approve} --yes --expect-digest {digest}");
     let approved = Command::new("bash")
         .args(["-c", &script])
@@ -134,7 +134,10 @@ fn the_command_of_the_program_approves_and_the_demo_reports_it() {
     assert!(approved.status.success(), "{script}: {approved:?}");
     let line = server.line();
     assert!(line.starts_with("approved by ") && line.ends_with(", file written to try/written"), "{line}");
-    assert!(folder.path().join("try/written/minutes.txt").exists(), "the line is true when it is printed");
+    assert!(
+        folder.path().join("try/written/minutes.txt").exists(),
+        "the file exists when the line is printed"
+    );
 }
 
 #[test]

@@ -1,5 +1,4 @@
-//! Whom the program calls: a tool or a model's provider behind an address. It notes what it is asked, and answers as a test
-//! wants.
+//! A tool or a model provider that the program calls over HTTP. It records the requests and answers as a test wants.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -16,7 +15,7 @@ pub(crate) struct ReceivedRequest {
 }
 
 impl ReceivedRequest {
-    /// None where whoever connected says nothing, or nothing of this kind.
+    /// None if the client sends no complete request with a JSON body.
     pub(crate) fn read(stream: &TcpStream) -> Option<Self> {
         let mut reader = BufReader::new(stream.try_clone().ok()?);
         let mut head = String::new();
@@ -41,7 +40,7 @@ fn field<'h>(head: &'h str, name: &str) -> Option<&'h str> {
     head.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
 }
 
-/// Hands on whoever connects, and gives the address.
+/// Calls `meet` with every connection. Returns the address.
 pub(crate) fn accept_connections(meet: impl FnMut(TcpStream) + Send + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("an address").to_string();
@@ -49,7 +48,7 @@ pub(crate) fn accept_connections(meet: impl FnMut(TcpStream) + Send + 'static) -
     address
 }
 
-/// One after the other, and the last one again and again.
+/// One answer after the other; the last one is repeated.
 pub(crate) fn in_turn(answers: Vec<&'static str>) -> impl FnMut() -> &'static str {
     let mut answers = answers.into_iter();
     let mut answer = "";
@@ -59,7 +58,7 @@ pub(crate) fn in_turn(answers: Vec<&'static str>) -> impl FnMut() -> &'static st
     }
 }
 
-/// A tool behind an address.
+/// A tool that is called over HTTP.
 pub(crate) struct CalledTool {
     pub(crate) address: String,
     calls: Receiver<ReceivedRequest>,
@@ -71,7 +70,7 @@ impl CalledTool {
         Self::answering_by(move |_| Some(next()))
     }
 
-    /// A call without an answer is left open.
+    /// If `answer` returns none, the connection stays open without a response.
     pub(crate) fn answering_by(
         mut answer: impl FnMut(&ReceivedRequest) -> Option<&'static str> + Send + 'static,
     ) -> Self {
@@ -80,7 +79,7 @@ impl CalledTool {
         let address = accept_connections(move |mut stream| {
             let Some(asked) = ReceivedRequest::read(&stream) else { return };
             let answer = answer(&asked);
-            // Noted first: whoever hears the answer may look at once.
+            // Recorded before the response: a test may read it as soon as the response arrives.
             let _ = sender.send(asked);
             match answer {
                 Some(answer) => stream.write_all(answer.as_bytes()).unwrap_or_default(),
@@ -90,13 +89,13 @@ impl CalledTool {
         Self { address, calls }
     }
 
-    /// The next call, which is waited for.
+    /// Waits for the next call.
     #[track_caller]
     pub(crate) fn next(&self) -> ReceivedRequest {
         self.calls.recv_timeout(Duration::from_secs(60)).expect("the tool is called")
     }
 
-    /// All calls that were made and not looked at.
+    /// All recorded calls that the test has not read yet.
     pub(crate) fn rest(&self) -> Vec<ReceivedRequest> {
         self.calls.try_iter().collect()
     }

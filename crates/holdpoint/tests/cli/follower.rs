@@ -1,4 +1,4 @@
-//! A client that follows one run over plain connections which break off, and keeps what it was told byte for byte.
+//! A client that follows one run over connections that break, and keeps the received events byte for byte.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Read, Take, Write};
@@ -7,37 +7,37 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-/// A stream says something every fifteen seconds, so one that is silent for so long is stuck.
+/// A stream sends at least a keep-alive every fifteen seconds, so one that is silent for this long is stuck.
 const SILENT_AFTER: Duration = Duration::from_secs(60);
 const TERMINAL: [&str; 3] = ["run.completed", "run.failed", "run.interrupted"];
 
-/// What one client was told of one run, over all of its connections.
+/// The events of one run that one client received, over all of its connections.
 pub(crate) struct Follower {
     pub(crate) run: String,
-    /// The `data:` of every stored event, in the order in which they came. The first has the number 1.
+    /// The `data:` of every stored event, in the order of arrival. The first has sequence number 1.
     pub(crate) events: Vec<Vec<u8>>,
     pub(crate) ended: bool,
     words: DeltaTexts,
     pub(crate) seen: FollowerStats,
 }
 
-/// What a client went through.
+/// Counts of what happened to a client.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct FollowerStats {
     pub(crate) connections: u64,
-    /// Ends in the middle of a frame.
+    /// Connections that ended in the middle of a frame.
     pub(crate) torn: u64,
     pub(crate) deltas: u64,
-    /// Answers of which this client had heard the words first.
+    /// Stored answers that were compared with the deltas received before them.
     pub(crate) compared: u64,
 }
 
-/// Why a connection is over.
+/// Why a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ConnectionEnd {
-    /// The run has ended, and the server says that nothing is left.
+    /// The run has ended, and the server has no more events.
     Ended,
-    /// Somebody broke it off: this client, or the end of the server.
+    /// This client dropped it, or the server was killed.
     BrokenOff,
 }
 
@@ -52,7 +52,7 @@ impl Follower {
         }
     }
 
-    /// One connection, which this client leaves once it has read so many bytes. `on_event` is called for every stored event.
+    /// Opens a connection and drops it after `bytes_max` bytes. Calls `on_event` for every stored event.
     pub(crate) fn connect(
         &mut self,
         address: &str,
@@ -66,15 +66,15 @@ impl Follower {
         self.seen.connections += 1;
         self.words.begin();
         match stream.status {
-            200 => assert!(!self.ended, "there is nothing behind the end of {}", self.run),
+            200 => assert!(!self.ended, "{} has ended, but the server streams on", self.run),
             204 => {
-                assert!(self.ended, "{} has no end, but nothing is left behind {behind}", self.run);
+                assert!(self.ended, "{} has not ended, but there is no event after {behind}", self.run);
                 return ConnectionEnd::Ended;
             }
-            other => panic!("{} behind {behind}: {other}", self.run),
+            other => panic!("{} after event {behind}: status {other}", self.run),
         }
         while let Some(block) = stream.next_block() {
-            assert!(!self.ended, "something follows the end of {}: {block}", self.run);
+            assert!(!self.ended, "an event follows the end of {}: {block}", self.run);
             if !block.starts_with(':') {
                 self.process_block(&block, &mut on_event);
             }
@@ -87,7 +87,7 @@ impl Follower {
         let field = |name: &str| {
             let mut values = block.lines().filter_map(|line| line.strip_prefix(name));
             let value = values.next();
-            assert!(values.next().is_none(), "{name} stands twice in {block}");
+            assert!(values.next().is_none(), "{name} occurs twice in {block}");
             value
         };
         let data = field("data: ").unwrap_or_else(|| panic!("a frame without data: {block}"));
@@ -109,17 +109,17 @@ impl Follower {
     }
 }
 
-/// The words of answers on their way: by message, part and place of the part, with the attempt that says them.
+/// The delta texts of unfinished answers, by message, kind and index of the part, with the attempt that streams them.
 #[derive(Default)]
 struct DeltaTexts {
-    /// On any connection, by attempt too. The same place never has two texts.
+    /// Over all connections, also by attempt. Two connections never get different texts for the same position.
     texts: BTreeMap<(String, u64, String, u64), Vec<char>>,
-    /// On this connection: the attempt, and how far its text was told.
+    /// On this connection: the attempt, and how much of its text was received.
     positions: BTreeMap<(String, String, u64), (u64, usize)>,
 }
 
 impl DeltaTexts {
-    /// A reconnect begins with the text so far.
+    /// After a reconnect the server sends the text so far again.
     fn begin(&mut self) {
         self.positions.clear();
     }
@@ -137,7 +137,7 @@ impl DeltaTexts {
                 return false;
             }
             "tool.log" | "tool.progress" => return false,
-            other => panic!("a frame without an id that is none of those: {other}"),
+            other => panic!("unknown frame without an id: {other}"),
         }
         let (attempt, index, offset) = (number("attempt"), number("index"), number("offset"));
         let text: Vec<char> = payload["text"].as_str().unwrap_or_default().chars().collect();
@@ -146,7 +146,7 @@ impl DeltaTexts {
         let (told_of, told) = self.positions.get(&place).copied().unwrap_or((attempt, 0));
         let from = if told_of == attempt { told } else { 0 };
         assert!(attempt >= told_of, "attempt {told_of} was over: {frame}");
-        assert_eq!(offset, from, "on one connection a text goes on where it was: {frame}");
+        assert_eq!(offset, from, "on one connection a text continues where it stopped: {frame}");
         self.positions.insert(place, (attempt, offset + text.len()));
         let said = self.texts.entry((message, attempt, kind.to_owned(), index)).or_default();
         for (at, letter) in text.into_iter().enumerate().map(|(at, letter)| (offset + at, letter)) {
@@ -158,7 +158,7 @@ impl DeltaTexts {
         true
     }
 
-    /// What was said on this connection is the beginning of what is stored. True if there was something to compare.
+    /// Asserts that the stored text begins with the deltas of this connection. True if there was something to compare.
     fn compare(&mut self, event: &Value) -> bool {
         let message = &event["payload"]["message"];
         if event["type"] != "message.added" || message["role"] != "assistant" {
@@ -169,18 +169,18 @@ impl DeltaTexts {
         let Some((attempt, told)) = self.positions.remove(&place) else { return false };
         let said = &self.texts[&(place.0, attempt, place.1, place.2)][..told];
         let stored: Vec<char> = text.unwrap_or_default().chars().collect();
-        assert!(stored.starts_with(said), "{said:?} was said, but stored is {event}");
+        assert!(stored.starts_with(said), "the deltas were {said:?}, but stored is {event}");
         true
     }
 }
 
-/// One answer to a request for a stream: its status, and then one block after the other.
+/// The response to a stream request: its status, and then one block after the other.
 pub(crate) struct EventStream {
     pub(crate) status: u16,
     reader: BufReader<Take<TcpStream>>,
-    /// Of the chunk that is being read.
+    /// Unread bytes of the current chunk.
     left: usize,
-    /// A frame that is not whole.
+    /// The beginning of an incomplete frame.
     unread: Vec<u8>,
 }
 
@@ -190,7 +190,7 @@ impl EventStream {
         Self::request(address, &format!("/v1/runs/{run}/events"), &seen, bytes_max)
     }
 
-    /// Breaks off once so many bytes were read.
+    /// The connection ends after `bytes_max` bytes.
     pub(crate) fn request(address: &str, path: &str, headers: &str, bytes_max: u64) -> io::Result<Self> {
         let mut stream = TcpStream::connect(address)?;
         stream.set_read_timeout(Some(SILENT_AFTER))?;
@@ -214,14 +214,14 @@ impl EventStream {
         }
     }
 
-    /// The next frame or comment without its empty line; none where the connection is over.
+    /// The next frame or comment without its empty line; none if the connection is over.
     pub(crate) fn next_block(&mut self) -> Option<String> {
         loop {
             if let Some(end) = self.unread.windows(2).position(|pair| pair == b"\n\n") {
                 let rest = self.unread.split_off(end + 2);
                 let mut block = std::mem::replace(&mut self.unread, rest);
                 block.truncate(end);
-                return Some(String::from_utf8(block).expect("a stream is a text"));
+                return Some(String::from_utf8(block).expect("a stream is UTF-8"));
             }
             self.read_more().ok()??;
         }
@@ -244,7 +244,7 @@ impl EventStream {
         }
         let ready = match self.reader.fill_buf() {
             Err(why) if matches!(why.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
-                panic!("not even a sign of life for {SILENT_AFTER:?}")
+                panic!("not even a keep-alive for {SILENT_AFTER:?}")
             }
             ready => ready?,
         };

@@ -1,4 +1,4 @@
-//! A server with a tool behind an address, and one with an agent behind an agent, through a crash.
+//! A server with an HTTP tool, and one whose agent delegates to another, each through a crash.
 
 use std::ffi::OsStr;
 use std::process::Command;
@@ -38,7 +38,7 @@ pub(crate) fn started(folder: &Folder) -> Server {
     Server::start_with(folder.path(), &["serve"], &[(VARIABLE, OsStr::new("tool-token"))])
 }
 
-/// The approval for which the run waits.
+/// The id of the approval that the run waits for.
 pub(crate) fn held(server: &Server, run: &str) -> String {
     let waiting = server.run_with(run, "waiting_approval");
     waiting["pending"][0]["approval_id"].as_str().expect("an approval").to_owned()
@@ -51,7 +51,7 @@ fn an_approved_call_reaches_its_tool_once_with_its_token_and_its_key() {
     let server = started(&folder);
     let run = server.begin("clerk", "Pay bob");
     let approval = held(&server, &run);
-    assert!(tool.rest().is_empty(), "nothing is sent before somebody says yes");
+    assert!(tool.rest().is_empty(), "the tool is not called before the approval");
 
     let (code, _) = server.post_nothing(&format!("/v1/approvals/{approval}/approve"));
     assert_eq!(code, 200);
@@ -66,8 +66,8 @@ fn an_approved_call_reaches_its_tool_once_with_its_token_and_its_key() {
     assert_eq!(body["arguments"], json!({"to": "bob", "amount": 5.5}));
     let (_, approved) = server.get(&format!("/v1/approvals/{approval}"));
     let named = json!({"id": approval, "by": "anonymous", "digest": approved["arguments_digest"]});
-    assert_eq!(body["approval"], named, "the tool can look it up");
-    assert!(tool.rest().is_empty(), "and once");
+    assert_eq!(body["approval"], named, "the tool can look up the approval");
+    assert!(tool.rest().is_empty(), "the tool is called once");
     let (_, calls) = server.get(&format!("/v1/runs/{run}/calls"));
     assert_eq!(calls["calls"][0]["result"], json!({"sent": 5.5}));
 }
@@ -88,7 +88,7 @@ fn a_write_that_may_have_happened_is_in_doubt_and_repeated_under_the_same_key_wh
     let (_, shown) = server.get(&format!("/v1/approvals/{doubt}"));
     assert_eq!((&shown["kind"], &shown["status"]), (&json!("in_doubt"), &json!("pending")));
     assert_eq!(shown["arguments"], json!({"to": "bob", "amount": 5.5}));
-    assert!(tool.rest().is_empty(), "nobody repeats it unasked, not even after a crash");
+    assert!(tool.rest().is_empty(), "the call is not repeated without a decision, even after a crash");
     let (code, _) = server.post(&format!("/v1/approvals/{doubt}/answer"), &json!({"choice": "retry"}));
     assert_eq!(code, 200);
     server.run_with(&run, "completed");
@@ -97,7 +97,7 @@ fn a_write_that_may_have_happened_is_in_doubt_and_repeated_under_the_same_key_wh
     assert_eq!(first.header("idempotency-key"), second.header("idempotency-key"));
     assert_eq!(second.body["attempt"], 2);
     assert_eq!(first.body["approval"]["id"], json!(approval));
-    assert_eq!(second.body["approval"], first.body["approval"], "it still has its approval");
+    assert_eq!(second.body["approval"], first.body["approval"], "the retry carries the same approval");
 }
 
 #[test]
@@ -138,7 +138,7 @@ fn a_tool_that_answers_later_is_answered_for() {
     server.run_with(&run, "completed");
 }
 
-/// Two levels deep: what the innermost agent wants to do is held, and decided after a crash.
+/// Two levels deep: the call of the innermost agent is held, and approved after a crash.
 #[test]
 fn a_call_of_a_delegated_agent_is_approved_after_a_crash_and_all_runs_finish() {
     let tool = CalledTool::answering(vec![SENT]);
@@ -179,5 +179,5 @@ fn a_call_of_a_delegated_agent_is_approved_after_a_crash_and_all_runs_finish() {
     assert_eq!(code, 200);
     server.run_with(&run, "completed");
     tool.next();
-    assert!(tool.rest().is_empty(), "it was paid once");
+    assert!(tool.rest().is_empty(), "the tool was called once");
 }

@@ -1,4 +1,4 @@
-//! The program, run as a user runs it: what it prints where, and what it exits with.
+//! Runs the program as a user does, and checks its standard output, standard error and exit code.
 
 mod callbacks;
 mod check;

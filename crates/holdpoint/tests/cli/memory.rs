@@ -1,4 +1,4 @@
-//! What requests, results and answers cost in memory, measured on the program itself.
+//! The memory that requests, results and responses use, measured on the program itself.
 #![cfg(target_os = "linux")]
 
 use std::thread;
@@ -10,21 +10,21 @@ use crate::program::Folder;
 use crate::server::{Server, call, write};
 
 const MIB: usize = 1024 * 1024;
-/// What all of it together may take beside what an idle server takes.
+/// Memory that all requests together may use, in addition to that of an idle server.
 const ABOVE_IDLE_MAX: usize = 200 * MIB;
-/// The same, with as many results of 2 MiB that are taken and stored at once: 127 MB are live at the peak, and runs were seen
-/// between 163 and 190 MiB, by what the C allocator keeps.
+/// The same, with as many decisions that each store a result of 2 MiB at once. 127 MB are live at the peak; measured
+/// were 163 to 190 MiB, depending on what the C allocator keeps.
 const WITH_DECISIONS_MAX: usize = 256 * MIB;
 const WORST_REQUESTS: usize = 24;
 const SMALL_GETS: usize = 12;
 
-/// As many objects with one entry as fit: nothing costs more for its length.
+/// As many objects with one entry as fit: no other JSON of this length uses more memory.
 fn objects(bytes: usize) -> String {
     let item = r#"{"":0},"#;
     format!("[{}0]", item.repeat((bytes - 3) / item.len()))
 }
 
-/// The same with as many values as are taken, and about this long.
+/// The same with as many values as the server accepts, and about this many bytes.
 fn dearest(bytes: usize) -> String {
     let count = 24_900;
     let text = "x".repeat(bytes / count - 8);
@@ -73,7 +73,7 @@ fn the_worst_requests_results_and_reads_stay_within_their_memory() {
     let tool = CalledTool::answering(vec![answer.leak()]);
     let folder = configured(&tool);
     let server = Server::start(folder.path(), &["serve"]);
-    // One of each, so that what is made once is there.
+    // One request of each kind first, so that one-time allocations are not measured.
     let run = server.begin("clerk", "pick");
     server.run_with(&run, "waiting_tool");
     let idle = server.memory_bytes("VmRSS");
@@ -111,7 +111,7 @@ fn the_worst_requests_results_and_reads_stay_within_their_memory() {
     at_once(WORST_REQUESTS, |place| {
         server.run_with(&runs[place], "waiting_tool");
         let path = format!("/v1/runs/{}/decisions", runs[place]);
-        // One that found no room in time is sent again, as it says.
+        // A request that is refused with 429 is sent again.
         let applied = (0..100).any(|_| {
             let (code, said) = post(&server, &path, &decision);
             assert!(code == 200 || code == 429, "{said}");

@@ -1,4 +1,4 @@
-//! A server without `[auth]`: its token is printed, kept, and found by the commands.
+//! A server without `[auth]`: its token is printed, stored in a file, and found by the commands.
 
 use std::ffi::OsStr;
 use std::fs::{DirBuilder, OpenOptions};
@@ -19,7 +19,7 @@ fn held() -> Folder {
     configured(&json!({"rules": [{"when": ".*", "replies": [{"tool_calls": [write]}, {"text": "Done."}]}]}))
 }
 
-/// The file of a server at this address.
+/// The token file of a server at this address.
 fn token_file(state: &Path, address: &str) -> PathBuf {
     let (_, port) = address.rsplit_once(':').expect("a port");
     state.join(format!("holdpoint/127.0.0.1-{port}.token"))
@@ -33,7 +33,7 @@ fn a_token_is_printed_kept_over_restarts_and_needed_to_approve() {
     let line = first.wait_for("");
     let token =
         line.strip_prefix("token: ").unwrap_or_else(|| panic!("after \"listening on\": {line}")).to_owned();
-    assert!(first.wait_for("").contains("this mode is for trying"), "it says so at every start");
+    assert!(first.wait_for("").contains("this mode is for trying"), "it warns at every start");
     let file = token_file(state.path(), first.address());
     assert_eq!(std::fs::read_to_string(&file).ok(), Some(format!("{token}\n")));
     assert_eq!(std::fs::metadata(&file).expect("it is there").mode() & 0o7777, 0o600);
@@ -66,9 +66,9 @@ fn a_reload_and_the_commands_use_the_token_file() {
     let bearer = format!("Bearer {token}");
     let reload = |headers: &[(&str, &str)]| call(server.address(), "POST", "/v1/admin/reload", headers, "").0;
     assert_eq!((reload(&[]), reload(&[("authorization", &bearer)])), (401, 200));
-    assert_eq!(reload(&[("authorization", &bearer)]), 200, "a reload draws no other token");
+    assert_eq!(reload(&[("authorization", &bearer)]), 200, "a reload does not change the token");
 
-    // The names of this machine are one host.
+    // All names of this machine lead to the same token.
     for host in ["127.0.0.1", "localhost", "127.0.0.1"] {
         let run = server.begin("clerk", "Write it.");
         let id = approval(&server.run_with(&run, "waiting_approval"));
@@ -87,7 +87,7 @@ fn a_reload_and_the_commands_use_the_token_file() {
         assert!(lost.code == Some(1) && lost.err.starts_with("UNAUTHORIZED: "), "{lost:?}");
         assert!(
             lost.err.contains(&format!("127.0.0.1-{port}.token")),
-            "it says where the token is: {lost:?}"
+            "the error names the token file: {lost:?}"
         );
         let wrong = approve(&[variables[0], ("HOLDPOINT_TOKEN", OsStr::new("another"))]);
         assert!(
@@ -96,7 +96,7 @@ fn a_reload_and_the_commands_use_the_token_file() {
         );
         assert!(
             wrong.err.contains(&format!("127.0.0.1-{port}.token")) && !wrong.err.contains("another"),
-            "it says where the right one is: {wrong:?}"
+            "the error names the file with the right token: {wrong:?}"
         );
         assert!(wrong.err.contains("or unset it to use the token that the server"), "{wrong:?}");
         assert!(!lost.err.contains("or unset it"), "there is no other token: {lost:?}");
@@ -161,7 +161,7 @@ fn a_token_that_other_users_could_know_is_refused() {
     let ask = |arguments: &[&str]| asked(&address, state.path(), arguments);
     let listed = ask(&["runs", "list"]);
     assert_eq!(listed.code, Some(0), "reading needs no token: {listed:?}");
-    assert!(!listed.err.contains("0644"), "reading does not look for it: {listed:?}");
+    assert!(!listed.err.contains("0644"), "a read request does not open the token file: {listed:?}");
     let rejected = ask(&["approvals", "reject", "apr_0"]);
     assert_eq!(rejected.code, Some(1), "{rejected:?}");
     assert!(rejected.err.contains("0644") && rejected.err.contains("HOLDPOINT_TOKEN"), "{rejected:?}");
@@ -175,7 +175,7 @@ fn a_token_that_other_users_could_know_is_refused() {
     let refused = |said: CommandOutput| {
         let error = said.error();
         assert_eq!((said.code, error["code"].as_str()), (Some(1), Some("UNSAFE_TOKEN_FILE")), "{said:?}");
-        assert!(!said.err.contains(&token), "it does not repeat the token: {said:?}");
+        assert!(!said.err.contains(&token), "the error does not contain the token: {said:?}");
     };
     refused(serve());
     allow(0o600);
@@ -209,8 +209,8 @@ fn with_keys_there_is_no_token() {
     let state = Folder::new();
     let server =
         Server::start_with(folder.path(), &["serve"], &[("XDG_STATE_HOME", state.path().as_os_str())]);
-    let nobody = Client::for_server(&server).fails(&["runs", "list"], 1);
-    assert!(nobody.starts_with("UNAUTHORIZED: "), "{nobody}");
+    let refused = Client::for_server(&server).fails(&["runs", "list"], 1);
+    assert!(refused.starts_with("UNAUTHORIZED: "), "{refused}");
     server.signal("TERM");
     let (code, said) = server.ended();
     assert_eq!(code, Some(0));

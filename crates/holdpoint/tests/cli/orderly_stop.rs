@@ -1,4 +1,4 @@
-//! SIGTERM in the middle of decisions: every request that was sent gets an answer, and the answer is true.
+//! SIGTERM while decisions arrive: every request that was sent gets a response, and the response is correct.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -35,11 +35,11 @@ impl Approving {
     }
 
     fn send_rest(&mut self) {
-        // A server that has refused the request need not take the rest.
+        // A server that has refused the request may not read the rest.
         let _ = self.stream.write_all(b"}");
     }
 
-    /// Everything that comes until the server closes the connection.
+    /// The whole response, until the server closes the connection.
     fn answer(&mut self) -> String {
         let mut answer = Vec::new();
         let read = self.stream.read_to_end(&mut answer);
@@ -55,7 +55,7 @@ fn held_approvals(server: &Server) -> Vec<String> {
     held.map(|run| run["pending"][0]["approval_id"].as_str().expect("an approval").to_owned()).collect()
 }
 
-/// Stops the server when some of the approvals have been sent, and gives whether each was accepted.
+/// Stops the server after some of the approvals were sent. Returns whether each was accepted.
 fn stop_in_the_middle(server: Server, approvals: Vec<String>, sent_before: usize) -> Vec<(String, bool)> {
     let mut requests: Vec<Approving> =
         approvals.into_iter().map(|approval| Approving::begin(&server, approval)).collect();

@@ -9,12 +9,12 @@ use holdpoint::prelude::*;
 use holdpoint::store::Store;
 use serde_json::Value;
 
-/// Where the servers and commands of these tests keep and find tokens.
+/// Where the servers of these tests store tokens and the commands find them.
 pub(crate) fn state_home() -> PathBuf {
     PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("state")
 }
 
-/// A folder that goes with the test. The program is started in it.
+/// A folder that is removed after the test. The program is started in it.
 pub(crate) struct Folder(PathBuf);
 
 impl Folder {
@@ -26,14 +26,14 @@ impl Folder {
         Self(folder)
     }
 
-    /// With a store under the name that the program looks for: two runs that have ended and one that is held.
+    /// A folder with a store of the default name: two runs have ended and one is held.
     pub(crate) async fn with_a_store() -> Self {
         let folder = Self::new();
         folder.serve().await.close(Duration::from_secs(5)).await;
         folder
     }
 
-    /// The same, and the engine goes on.
+    /// The same, and the engine keeps running.
     pub(crate) async fn serve(&self) -> Engine {
         let store = SqliteStore::open(self.store()).expect("the store opens");
         Self::serve_on(store).await
@@ -87,7 +87,7 @@ impl Drop for Folder {
     }
 }
 
-/// What a process said, and how it ended.
+/// The output of a process, and its exit code.
 #[derive(Debug)]
 pub(crate) struct CommandOutput {
     pub(crate) code: Option<i32>,
@@ -107,7 +107,7 @@ impl CommandOutput {
         serde_json::from_str(&self.out).unwrap_or_else(|why| panic!("{why}: {self:?}"))
     }
 
-    /// The error on the last line, where it was asked for as JSON.
+    /// The error on the last line, for commands with `--json`.
     #[track_caller]
     pub(crate) fn error(&self) -> Value {
         let last = self.err.lines().last().unwrap_or_default();

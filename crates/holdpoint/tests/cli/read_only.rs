@@ -1,4 +1,4 @@
-//! A store that may be read and not written to.
+//! A store that can be read and not written.
 #![cfg(unix)]
 
 use std::fs::{self, Permissions};
@@ -11,15 +11,15 @@ use serde_json::json;
 
 use crate::program::{CommandOutput, Folder};
 
-/// Nobody in particular.
+/// The usual id of an account without privileges.
 const NOBODY: u32 = 65_534;
 
-/// Runs the program as somebody who is bound by what a folder allows: the administrator is not.
+/// Runs the program as an unprivileged account: folder permissions do not restrict root.
 fn run_bound(folder: &Folder, programs: &Folder, arguments: &[&str]) -> CommandOutput {
     let program = programs.path().join("holdpoint");
     if !program.exists() {
-        // Others may not look into the folder of the build. Another process copies: a program that this one has open for
-        // writing could not be started while any other test starts one.
+        // Other accounts may not be able to read the build folder. `cp` copies in another process: a program that this
+        // process has open for writing cannot be started while other tests start programs.
         let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_holdpoint")).arg(&program).status();
         assert!(copied.is_ok_and(|status| status.success()), "the program can be copied");
         fs::set_permissions(&program, Permissions::from_mode(0o755)).expect("it can be allowed");
@@ -64,7 +64,7 @@ async fn a_leftover_log_in_a_read_only_folder_is_explained() {
     let (folder, programs, left) = (Folder::new(), Folder::new(), Folder::new());
     allow(programs.path(), 0o755);
     let engine = folder.serve().await;
-    // What a process that was killed leaves behind.
+    // The files that a killed process leaves.
     for name in ["holdpoint.db", "holdpoint.db-wal"] {
         fs::copy(folder.path().join(name), left.path().join(name)).expect("the file can be copied");
         allow(&left.path().join(name), 0o444);
@@ -75,6 +75,6 @@ async fn a_leftover_log_in_a_read_only_folder_is_explained() {
     assert_eq!((said.code, said.error()["code"].as_str()), (Some(1), Some("STORE_SEALED")), "{said:?}");
     assert!(said.error()["next"].as_str().is_some_and(|next| next.contains("-wal")), "{said:?}");
     allow(left.path(), 0o755);
-    // Where something can be written, the log is read.
+    // If the folder is writable, the write-ahead log is read.
     assert_eq!(left.run(&["doctor", "--json"]).json()["runs"], json!(3));
 }

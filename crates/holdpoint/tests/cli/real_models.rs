@@ -1,4 +1,4 @@
-//! A server with a model behind an address: it is asked, it is left, and its key stays where it belongs.
+//! A server with a model provider: requests, cancelled requests, fallback models, and a key that is never shown.
 
 use std::ffi::OsStr;
 use std::io::{Read, Write};
@@ -16,14 +16,14 @@ use crate::server::{Server, write};
 const KEY: &str = "sk-test-0123456789abcdef";
 const VARIABLE: &str = "HOLDPOINT_TEST_KEY";
 
-/// What a provider sees.
+/// What happens at a provider.
 enum Seen {
     Request(ReceivedRequest),
-    /// The one who asked has hung up in the middle of the answer.
+    /// The client closed the connection in the middle of the response.
     Left,
 }
 
-/// A provider that speaks like OpenAI: it answers each connection with the next of these, and the last one repeats.
+/// A provider that is compatible with OpenAI. It gives each connection the next answer, and then repeats the last one.
 fn provider(answers: Vec<&'static str>) -> (String, Receiver<Seen>) {
     let (sender, seen) = mpsc::channel();
     let mut next = in_turn(answers);
@@ -34,7 +34,7 @@ fn provider(answers: Vec<&'static str>) -> (String, Receiver<Seen>) {
     (format!("http://{address}/v1/"), seen)
 }
 
-/// An answer that ends in the middle of a stream is followed by silence, until the other side hangs up.
+/// If the answer ends in the middle of a stream, waits until the client closes the connection.
 fn converse(mut stream: TcpStream, answer: &str, seen: &mpsc::Sender<Seen>) {
     let Some(asked) = ReceivedRequest::read(&stream) else { return };
     let _ = seen.send(Seen::Request(asked));
@@ -150,11 +150,7 @@ fn a_key_that_is_not_there_keeps_a_server_from_starting_and_check_says_so() {
 
     let checked = program("check", None);
     assert_eq!((checked.code, checked.err.as_str()), (Some(2), unset.as_str()), "{checked:?}");
-    assert!(
-        checked.out.starts_with("holdpoint.toml is right\n"),
-        "what the file means is shown: {}",
-        checked.out
-    );
+    assert!(checked.out.starts_with("holdpoint.toml: OK\n"), "the settings are printed: {}", checked.out);
     let checked = program("check", Some(KEY));
     assert_eq!((checked.code, checked.err.as_str()), (Some(0), ""), "{checked:?}");
 }
@@ -189,7 +185,7 @@ fn the_next_model_of_an_agent_answers_when_the_first_has_failed_three_times() {
     for _ in 0..3 {
         let Seen::Request(..) = next(&seen_by_main) else { panic!("it was asked three times") };
     }
-    assert!(seen_by_main.try_recv().is_err(), "and not once more");
+    assert!(seen_by_main.try_recv().is_err(), "the model is not called a fourth time");
     let (_, listed) = server.get(&format!("/v1/runs/{run}/events"));
     let events = listed["events"].as_array().expect("a list");
     let errors = events.iter().filter(|event| event["type"] == "model.retrying");
@@ -220,8 +216,8 @@ fn a_step_that_fell_back_continues_with_the_same_model_after_a_kill() {
     server.run_with(&run, "completed");
 
     let asked = seen_by_backup.try_iter().filter(|seen| matches!(seen, Seen::Request(..))).count();
-    assert_eq!(asked, 1, "what was lost is asked again, of the one that was at it");
-    assert_eq!(seen_by_main.try_iter().count(), 3, "and the first model is not tried from the beginning");
+    assert_eq!(asked, 1, "the lost request is sent again to the same model");
+    assert_eq!(seen_by_main.try_iter().count(), 3, "the first model is not tried again");
     let (_, listed) = server.get(&format!("/v1/runs/{run}/events"));
     assert_eq!(answered_by(listed["events"].as_array().expect("a list")), ["backup"], "{listed}");
     let thread = listed["events"][0]["thread_id"].as_str().expect("a thread");

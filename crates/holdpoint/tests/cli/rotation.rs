@@ -1,4 +1,4 @@
-//! Keys that are exchanged while the server runs, and what a reload refuses to change.
+//! Key rotation while the server runs, and settings that a reload refuses to change.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -27,7 +27,7 @@ fn ask(server: &Server, token: &str, method: &str, path: &str) -> (u16, Value) {
     call(server.address(), method, path, &[("authorization", &format!("Bearer {token}"))], "")
 }
 
-/// A stream that is open: its head has come.
+/// Opens a stream and reads the beginning of its response.
 fn stream(server: &Server, token: &str) -> TcpStream {
     let mut stream = TcpStream::connect(server.address()).expect("the server listens");
     stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a limit can be set");
@@ -37,7 +37,7 @@ fn stream(server: &Server, token: &str) -> TcpStream {
     );
     stream.write_all(head.as_bytes()).expect("the request is sent");
     let mut first = [0; 12];
-    stream.read_exact(&mut first).expect("an answer begins");
+    stream.read_exact(&mut first).expect("the response begins");
     assert_eq!(&first, b"HTTP/1.1 200");
     stream
 }
@@ -54,13 +54,13 @@ fn keys_are_rotated_by_a_reload_and_streams_of_the_old_one_end() {
     assert_eq!(ask(&server, NEW_TOKEN, "GET", "/v1/runs").0, 401);
     let mut open = stream(&server, OLD_TOKEN);
 
-    // Both for a while, so that nobody stands before a closed door.
+    // Both keys are valid for a while, so that no client is locked out.
     write(&folder, "holdpoint.toml", &with_keys(&[("old", OLD), ("new", NEW)]));
     assert_eq!(ask(&server, OLD_TOKEN, "POST", "/v1/admin/reload").0, 200);
     assert_eq!(ask(&server, OLD_TOKEN, "GET", "/v1/runs").0, 200);
     assert_eq!(ask(&server, NEW_TOKEN, "GET", "/v1/runs").0, 200);
 
-    // A mistake: nobody is locked out, nobody is let in.
+    // A configuration with a mistake is refused and changes nothing: the old key still works.
     write(&folder, "holdpoint.toml", &with_keys(&[("new", "no digest")]));
     let (code, refused) = ask(&server, NEW_TOKEN, "POST", "/v1/admin/reload");
     assert!(code == 400 && refused.to_string().contains("auth.keys[0].sha256"), "{code}: {refused}");
@@ -69,11 +69,11 @@ fn keys_are_rotated_by_a_reload_and_streams_of_the_old_one_end() {
     write(&folder, "holdpoint.toml", &with_keys(&[("new", NEW)]));
     server.signal("HUP");
     server.wait_for("the configuration was reloaded");
-    // The line is written before the keys are in force; both are waited for.
+    // The line is logged before the new keys take effect, so the test waits for both.
     let until = Instant::now() + Duration::from_secs(30);
     let mut some = [0; 1024];
     while open.read(&mut some).expect("it can be read") > 0 {
-        // A stream that goes on shows signs of life for ever.
+        // A stream that stays open sends keep-alives forever, so reads do not time out.
         assert!(Instant::now() < until, "the stream of the old key does not end");
     }
     assert_eq!(ask(&server, OLD_TOKEN, "GET", "/v1/runs").0, 401);
@@ -100,7 +100,7 @@ fn what_cannot_change_while_it_runs_is_refused_by_name() {
         let (code, refused) = server.post_nothing("/v1/admin/reload");
         let message = refused["error"]["message"].as_str().unwrap_or_default();
         assert!(code == 400 && message.contains(name) && message.contains("restart it"), "{code}: {refused}");
-        assert_eq!(server.get("/v1/runs").0, 200, "nobody needs a key all the same");
+        assert_eq!(server.get("/v1/runs").0, 200, "the server still needs no key");
     }
     drop(server);
 
@@ -109,5 +109,5 @@ fn what_cannot_change_while_it_runs_is_refused_by_name() {
     write(&folder, "holdpoint.toml", open);
     let (code, refused) = ask(&server, NEW_TOKEN, "POST", "/v1/admin/reload");
     assert!(code == 400 && refused.to_string().contains("[auth]"), "{code}: {refused}");
-    assert_eq!(server.get("/v1/runs").0, 401, "it is as closed as before");
+    assert_eq!(server.get("/v1/runs").0, 401, "the server still needs a key");
 }

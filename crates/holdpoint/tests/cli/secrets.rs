@@ -1,4 +1,4 @@
-//! Secrets, and what people, models and tools say, stand where they belong and nowhere else.
+//! Secrets, and the texts of people, models and tools, appear only in the outputs where they belong.
 
 use std::ffi::OsStr;
 use std::process::Command;
@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 use crate::program::{CommandOutput, Folder};
 use crate::server::{CONFIGURATION, Server, call, configured, write};
 
-/// The token of a key of the tenant acme, and its SHA-256.
+/// The token of a key of tenant `acme`, and its SHA-256.
 const TOKEN: &str = "open sesame";
 const SHA256: &str = "41ef4bb0b23661e66301aac36066912dac037827b4ae63a7b1165a5aa93ed4eb";
-/// The same of the tenant other.
+/// The same for tenant `other`.
 const STRANGERS_TOKEN: &str = "strangers-token-0000";
 const STRANGERS_SHA256: &str = "ec63387b77890a0cdee48fa5c64e6852348efaf0e27e5c205db9479d56c0b44c";
 const WRONG_TOKEN: &str = "wrong-token-4711";
@@ -26,7 +26,7 @@ const WORDS: &str = "words-4719";
 const NOTE: &str = "note-4720";
 const INVALID: &str = "invalid-4721";
 
-/// What was said, by whom it was said.
+/// Collected outputs, each with the name of its source.
 #[derive(Default)]
 struct Outputs(Vec<(&'static str, String)>);
 
@@ -35,7 +35,7 @@ impl Outputs {
         self.0.push((name, text.to_string()));
     }
 
-    /// Where this stands.
+    /// The names of the outputs that contain the secret.
     fn with(&self, secret: &str) -> Vec<&'static str> {
         let mut found: Vec<&'static str> =
             self.0.iter().filter(|(_, text)| text.contains(secret)).map(|(name, _)| *name).collect();
@@ -64,7 +64,7 @@ fn with_keys() -> Folder {
     folder
 }
 
-/// Asks as somebody, with a cookie that no log needs.
+/// Sends a request with this token, and with a cookie that no log may contain.
 fn ask(server: &Server, token: &str, method: &str, path: &str, body: &Value) -> (u16, Value) {
     let bearer = format!("Bearer {token}");
     let headers =
@@ -77,7 +77,7 @@ fn text(value: &Value, key: &str) -> String {
     value[key].as_str().unwrap_or_else(|| panic!("no {key} in {value}")).to_owned()
 }
 
-/// A run from its message to its end, an approval on the way; the id of the run.
+/// Posts a message, approves the held call and waits until the run ends. Returns the id of the run.
 fn story(server: &Server, outputs: &mut Outputs) -> String {
     let ann = |method: &str, path: &str, body: &Value| ask(server, TOKEN, method, path, body);
     assert_eq!(ann("POST", "/v1/threads", &json!({"id": "t"})).0, 201);
@@ -105,7 +105,7 @@ fn story(server: &Server, outputs: &mut Outputs) -> String {
     run
 }
 
-/// Right and wrong, at a server and at none.
+/// Runs correct and wrong commands, against a running server and a missing one.
 fn ask_with_the_program(server: &Server, run: &str, token: &str, outputs: &mut Outputs) {
     let address = format!("http://{}", server.address());
     let with_a_password = format!("http://ann:{PASSWORD}@{}", server.address());
@@ -162,7 +162,7 @@ fn secrets_appear_only_where_they_belong() {
     for token in [TOKEN, WRONG_TOKEN] {
         ask_with_the_program(&server, &run, token, &mut outputs);
     }
-    // A mistake right beside the secrets.
+    // Mistakes in the configuration, next to secrets.
     let file = folder.path().join("holdpoint.toml");
     let good = std::fs::read_to_string(&file).expect("it is there");
     for bad in [
@@ -188,7 +188,7 @@ fn secrets_appear_only_where_they_belong() {
     server.signal("TERM");
     let (code, said) = server.ended();
     assert_eq!(code, Some(0), "{said:#?}");
-    assert!(said.len() > 30, "a log at trace says a lot: {}", said.len());
+    assert!(said.len() > 30, "a log at level trace has many lines: {}", said.len());
     outputs.add("the log", said.join("\n"));
 
     for secret in [
@@ -219,7 +219,7 @@ fn secrets_appear_only_where_they_belong() {
 #[test]
 fn the_password_of_a_store_that_cannot_be_reached_or_read_is_not_repeated() {
     let folder = configured(&json!({"rules": [{"when": ".*", "replies": [{"text": "Hello."}]}]}));
-    // Nobody listens on port 1.
+    // No process listens on port 1.
     for address in [
         format!("postgres://ann:{PASSWORD}@127.0.0.1:1/runs"),
         format!("postgres://127.0.0.1:1/runs?user=ann&password={PASSWORD}"),

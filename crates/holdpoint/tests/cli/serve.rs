@@ -1,4 +1,4 @@
-//! `holdpoint serve`: starts, answers, survives, reads its file again, and stops as it should.
+//! `holdpoint serve`: starts, answers, survives a kill, reloads its configuration, and stops in order.
 
 use std::process::Command;
 
@@ -9,7 +9,7 @@ use crate::server::{CONFIGURATION, Server, call, configured, write};
 
 const SERVE: [&str; 1] = ["serve"];
 
-/// Two files, each held; then an end.
+/// The model wants to write two files, each of which is held, and then ends.
 fn two_files() -> Value {
     let file = |id: &str, path: &str| json!({"id": id, "name": "write_file", "arguments": {"path": path, "text": "A line.\n"}});
     json!({"rules": [{"when": ".*", "replies": [
@@ -29,7 +29,7 @@ fn written(folder: &Folder, name: &str) -> Option<String> {
     std::fs::read_to_string(folder.path().join("written").join(name)).ok()
 }
 
-/// Ids of what is pending, in order.
+/// The ids of the pending approvals, in order.
 fn pending(server: &Server) -> Vec<String> {
     let (code, listed) = server.get("/v1/approvals");
     assert_eq!(code, 200, "{listed}");
@@ -77,14 +77,14 @@ fn d41_killed_and_restarted_it_has_the_same_events_and_approvals_and_they_work()
     assert_eq!(before.len(), 2);
     let (code, _) = first.post_nothing(&format!("/v1/approvals/{}/approve", before[0]));
     assert_eq!(code, 200);
-    let told = events(&first, &run);
+    let printed = events(&first, &run);
     first.kill();
 
     let second = Server::start(folder.path(), &SERVE);
     let now = events(&second, &run);
-    assert!(now.len() >= told.len() && told.len() > 5, "{told:?}");
-    assert_eq!(now[..told.len()], told, "what was shown is what is kept");
-    // The first one was decided: it runs, or it was running and asks, and it is never pending as an approval again.
+    assert!(now.len() >= printed.len() && printed.len() > 5, "{printed:?}");
+    assert_eq!(now[..printed.len()], printed, "the events before the kill are stored");
+    // The first call was approved. It runs, or it was running and is in doubt; its approval is never pending again.
     let left = pending(&second);
     assert!(!left.contains(&before[0]) && left.contains(&before[1]), "{before:?} {left:?}");
     second.until(&format!("/v1/runs/{run}"), |run| run["status"] != "running");
@@ -131,7 +131,7 @@ fn sigterm_lets_a_running_call_finish_and_exits_with_0() {
     server.until(&format!("/v1/runs/{run}/calls"), |calls| calls["calls"][0]["status"] == "running");
     server.signal("TERM");
     server.wait_for("stop requested");
-    // It says so while the call goes on.
+    // It reports that it is not ready while the call still runs.
     let (code, _) = server.get("/readyz");
     assert_eq!(code, 503);
     let (code, refused) = server.post("/v1/threads", &json!({}));
@@ -142,7 +142,7 @@ fn sigterm_lets_a_running_call_finish_and_exits_with_0() {
     let again = Server::start(folder.path(), &SERVE);
     let (_, calls) = again.get(&format!("/v1/runs/{run}/calls"));
     assert_eq!(calls["calls"][0]["status"], "succeeded", "{calls}");
-    assert_eq!(calls["calls"][0]["attempts"], 1, "it was not cut off and begun again: {calls}");
+    assert_eq!(calls["calls"][0]["attempts"], 1, "the call was not cancelled and retried: {calls}");
     again.run_with(&run, "completed");
 }
 
@@ -156,7 +156,7 @@ fn waiting_runs_do_not_delay_the_end_and_ctrl_c_ends_it_too() {
         let before = std::time::Instant::now();
         server.signal(signal);
         assert_eq!(server.ended().0, Some(0));
-        // The file allows twenty seconds, and nothing needs them.
+        // The file allows twenty seconds, but nothing has to finish.
         assert!(before.elapsed() < std::time::Duration::from_secs(10), "{:?}", before.elapsed());
     }
 }
@@ -186,13 +186,13 @@ fn a_bad_file_changes_nothing_and_says_what_is_wrong() {
     write(&folder, "holdpoint.toml", &bad);
     let (code, refused) = server.post_nothing("/v1/admin/reload");
     assert!((400..500).contains(&code), "{code}: {refused}");
-    assert!(refused.to_string().contains("slepe"), "it says what is wrong: {refused}");
+    assert!(refused.to_string().contains("slepe"), "the error names the mistake: {refused}");
     server.signal("HUP");
     let line = server.wait_for("nothing was changed");
     assert!(line.contains("agents.clerk.tools[1]"), "{line}");
     assert_eq!(server.get("/v1/agents").1, before);
 
-    // Who may call, where it listens and where runs are kept stay as they are until it is started again.
+    // A reload cannot change the store.
     let sealed = format!("{CONFIGURATION}\n[store]\nurl = \"memory:\"\n");
     write(&folder, "holdpoint.toml", &sealed);
     let (code, refused) = server.post_nothing("/v1/admin/reload");
@@ -250,7 +250,7 @@ fn a_second_process_on_one_file_is_refused() {
     assert_eq!((said.code, said.out.as_str()), (Some(1), ""), "{said:?}");
     assert_eq!(said.error()["code"], "STORE_IN_USE");
     assert!(said.error()["next"].is_string());
-    assert_eq!(server.get("/healthz").0, 200, "the first one does not notice");
+    assert_eq!(server.get("/healthz").0, 200, "the first server keeps running");
 }
 
 #[test]
@@ -301,7 +301,7 @@ fn with_keys_it_listens_to_others_and_the_token_is_in_no_log() {
         serde_json::from_str::<Value>(line).unwrap_or_else(|why| panic!("{why}: {line}"));
         assert!(!line.contains("sesame") && !line.contains(SESAME), "{line}");
     }
-    assert!(said.len() >= 3, "it says that it listens, that it stops, and that it has stopped: {said:#?}");
+    assert!(said.len() >= 3, "the log has lines for listening, stopping and stopped: {said:#?}");
 }
 
 #[test]
@@ -335,7 +335,7 @@ fn a_tool_of_the_file_that_no_agent_has_is_a_tool_of_the_server() {
     assert_eq!((code, &refused["error"]["code"]), (400, &json!("TOOL_NAME_TAKEN")), "{refused}");
     write(&folder, "holdpoint.toml", CONFIGURATION);
     assert_eq!(server.post_nothing("/v1/admin/reload").0, 200);
-    assert_eq!(server.post(&path, &message).0, 202, "no tool of the file has the name any more");
+    assert_eq!(server.post(&path, &message).0, 202, "the file no longer has a tool of this name");
 }
 
 #[test]
@@ -353,7 +353,7 @@ fn a_password_of_a_store_is_not_repeated() {
     let folder = configured(&two_files());
     let mut command = Command::new(env!("CARGO_BIN_EXE_holdpoint"));
     command.current_dir(folder.path());
-    // Nobody listens on port 1.
+    // No process listens on port 1.
     let said =
         CommandOutput::capture(command.args(["serve", "--store", "postgres://ann:sesame@127.0.0.1:1/runs"]));
     assert_eq!(said.code, Some(1), "{said:?}");

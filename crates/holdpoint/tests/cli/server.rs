@@ -1,4 +1,4 @@
-//! A server as a process, and whoever calls it over a plain connection.
+//! A server process, and clients that call it over plain connections.
 
 use std::ffi::OsStr;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -13,16 +13,16 @@ use serde_json::Value;
 
 use crate::program::{Folder, state_home};
 
-/// Nothing here takes so long; what does is stuck.
+/// No test step takes this long; one that does is stuck.
 pub(crate) const STUCK_AFTER: Duration = Duration::from_secs(60);
 
-/// A process that listens. It is killed with the test.
+/// A server process. It is killed when the test ends.
 pub(crate) struct Server {
     child: Child,
     address: String,
     out: Lines,
     err: Lines,
-    /// What it has said on standard error so far.
+    /// Its standard error so far.
     log_lines: Vec<String>,
 }
 
@@ -34,7 +34,7 @@ impl Drop for Server {
 }
 
 impl Server {
-    /// Waits until it listens. Where it ends before, the test ends with what it said.
+    /// Waits until it listens. If it exits before that, the test fails and prints its log.
     #[track_caller]
     pub(crate) fn start(folder: &Path, arguments: &[&str]) -> Self {
         Self::start_with(folder, arguments, &[])
@@ -61,7 +61,7 @@ impl Server {
     pub(crate) fn wait_for(&mut self, text: &str) -> String {
         loop {
             let Ok(line) = self.err.recv_timeout(STUCK_AFTER) else {
-                panic!("it never said {text:?}: {:?} {:#?}", self.child.try_wait(), self.log_lines)
+                panic!("it never printed {text:?}: {:?} {:#?}", self.child.try_wait(), self.log_lines)
             };
             self.log_lines.push(line.clone());
             if line.contains(text) {
@@ -70,7 +70,7 @@ impl Server {
         }
     }
 
-    /// On standard error, up to the line that was waited for last.
+    /// Its standard error, up to the last line that the test waited for.
     pub(crate) fn log_lines(&self) -> &[String] {
         &self.log_lines
     }
@@ -78,14 +78,14 @@ impl Server {
     /// The next line on standard output.
     #[track_caller]
     pub(crate) fn line(&self) -> String {
-        self.out.recv_timeout(STUCK_AFTER).expect("it says something")
+        self.out.recv_timeout(STUCK_AFTER).expect("it prints a line")
     }
 
     pub(crate) fn address(&self) -> &str {
         &self.address
     }
 
-    /// Of `VmRSS`, what it takes, or `VmHWM`, the most that it ever took.
+    /// Memory in bytes: `VmRSS` is the current use, `VmHWM` the peak.
     #[cfg(target_os = "linux")]
     pub(crate) fn memory_bytes(&self, field: &str) -> usize {
         let path = format!("/proc/{}/status", self.child.id());
@@ -102,7 +102,7 @@ impl Server {
         assert!(sent.success(), "{name} cannot be sent to {id}");
     }
 
-    /// With its exit code, and all that it said on standard error.
+    /// Waits until it exits. Returns its exit code and its standard error.
     #[track_caller]
     pub(crate) fn ended(mut self) -> (Option<i32>, Vec<String>) {
         let until = Instant::now() + STUCK_AFTER;
@@ -115,7 +115,7 @@ impl Server {
         (status.code(), std::mem::take(&mut self.log_lines))
     }
 
-    /// With SIGKILL.
+    /// Kills it with SIGKILL.
     pub(crate) fn kill(mut self) {
         self.child.kill().expect("it can be killed");
         self.child.wait().expect("it can be waited for");
@@ -126,7 +126,7 @@ impl Server {
         self.call("GET", path, &[], "")
     }
 
-    /// The body as it is written.
+    /// The body of a GET response as text.
     #[track_caller]
     pub(crate) fn text(&self, path: &str) -> String {
         let (code, text) = exchange(&self.address, "GET", path, &[], "").expect("the server answers");
@@ -144,7 +144,7 @@ impl Server {
         self.call("POST", path, &[], "")
     }
 
-    /// With the server's token, where it has one.
+    /// Sends the server's token, if it has one.
     #[track_caller]
     fn call(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> (u16, Value) {
         let token = open_bearer(&self.address);
@@ -153,7 +153,7 @@ impl Server {
         call(&self.address, method, path, &headers, body)
     }
 
-    /// Posts a message to a new thread, and gives the id of the run.
+    /// Posts a message to a new thread. Returns the id of the run.
     #[track_caller]
     pub(crate) fn begin(&self, agent: &str, text: &str) -> String {
         let (code, thread) = self.post("/v1/threads", &serde_json::json!({}));
@@ -164,13 +164,13 @@ impl Server {
         posted["run_id"].as_str().expect("it has an id").to_owned()
     }
 
-    /// Waits until a run has this status, and gives the run.
+    /// Waits until a run has this status. Returns the run.
     #[track_caller]
     pub(crate) fn run_with(&self, run: &str, status: &str) -> Value {
         self.until(&format!("/v1/runs/{run}"), |run| run["status"] == status)
     }
 
-    /// Waits until what is found there is as it should be: the other process does not tell.
+    /// Polls the path until the response meets the condition.
     #[track_caller]
     pub(crate) fn until(&self, path: &str, is_right: impl Fn(&Value) -> bool) -> Value {
         let until = Instant::now() + STUCK_AFTER;
@@ -185,14 +185,14 @@ impl Server {
     }
 }
 
-/// The header with the token that a server without [auth] at this address keeps.
+/// The authorization header for a server without `[auth]`, with the token from its token file.
 pub(crate) fn open_bearer(address: &str) -> Option<String> {
     let (_, port) = address.rsplit_once(':')?;
     let path = state_home().join(format!("holdpoint/127.0.0.1-{port}.token"));
     Some(format!("Bearer {}", std::fs::read_to_string(path).ok()?.trim_end()))
 }
 
-/// The lines of a pipe as they arrive. Threads that share a server may share it.
+/// The lines of a pipe as they arrive. Several threads may read them.
 struct Lines(Mutex<Receiver<String>>);
 
 impl Lines {
@@ -213,7 +213,7 @@ fn lines(from: impl Read + Send + 'static) -> Lines {
     Lines(Mutex::new(lines))
 }
 
-/// One request on a connection of its own: the status, and the body as JSON, null where there is none.
+/// Sends one request on a new connection. Returns the status, and the body as JSON, or null if there is none.
 #[track_caller]
 pub(crate) fn call(
     address: &str,
@@ -226,7 +226,7 @@ pub(crate) fn call(
         .unwrap_or_else(|why| panic!("{method} {path} at {address}: {why}"))
 }
 
-/// The same where the server may be gone.
+/// The same, but returns an error if the server is gone.
 pub(crate) fn try_call(
     address: &str,
     method: &str,
@@ -264,7 +264,7 @@ fn exchange(
     let (head, body) = answer.split_once("\r\n\r\n").ok_or(io::ErrorKind::UnexpectedEof)?;
     let code = head.split(' ').nth(1).and_then(|code| code.parse().ok());
     let code = code.unwrap_or_else(|| panic!("no status: {head:?}"));
-    // What has no length comes in pieces, each on a line of its own behind its length.
+    // Without a length the body is chunked: every other line is the size of a chunk.
     let body: String = if head.to_ascii_lowercase().contains("transfer-encoding: chunked") {
         body.split("\r\n").skip(1).step_by(2).collect()
     } else {
@@ -303,7 +303,7 @@ parameters = { type = "object" }
 
 [tools.post_office]
 kind = "external"
-description = "Somebody carries a letter"
+description = "A courier delivers a letter"
 parameters = { type = "object" }
 
 [agents.clerk]

@@ -1,5 +1,5 @@
-//! Two hundred clients follow runs while they and the server break off again and again: each of them ends up with the
-//! log, byte for byte.
+//! Two hundred clients follow runs, while clients drop their connections and the server is killed again and again. Each
+//! client ends up with the log, byte for byte.
 
 #[path = "../../../machine/tests/fuzz/chance.rs"]
 #[allow(dead_code, clippy::unwrap_used, reason = "clients need little of what runs need")]
@@ -19,12 +19,12 @@ use chance::Chance;
 const KILLS: u64 = 6;
 const FOLLOWERS_PER_RUN: u64 = 5;
 const RUNS_AT_FIRST: u64 = 16;
-/// Posted to each process that comes after the first.
+/// Runs that are posted to each process after the first.
 const RUNS_LATER: u64 = 4;
 const FOLLOWERS: u64 = FOLLOWERS_PER_RUN * (RUNS_AT_FIRST + KILLS * RUNS_LATER);
-/// Stored events that all clients together hear of between two kills.
+/// Stored events that all clients together receive between two kills.
 const EVENTS_BETWEEN_KILLS: std::ops::Range<u64> = 500..1_500;
-/// Longer than all of it takes.
+/// Longer than the whole test takes.
 const STUCK_AFTER: Duration = Duration::from_secs(200);
 
 #[test]
@@ -34,7 +34,7 @@ fn d32_d35_a_client_that_reconnects_has_the_whole_log() {
     let world = World::default();
     let mut chance = Chance::from_seed(1);
     let followers = std::thread::scope(|scope| {
-        // The server goes first, and with it the stream of whoever answers.
+        // Dropped after the server, whose end closes the approver's stream.
         let _end = End { world: &world, always: true };
         let mut server = Server::start(folder.path(), &["serve"]);
         world.server_started(server.address(), KILLS == 0);
@@ -62,17 +62,19 @@ fn d32_d35_a_client_that_reconnects_has_the_whole_log() {
             world.server_started(server.address(), kill == KILLS);
             follow(&server, RUNS_LATER);
         }
-        let followers: Vec<Follower> =
-            clients.into_iter().map(|client| client.join().expect("a client was told nonsense")).collect();
+        let followers: Vec<Follower> = clients
+            .into_iter()
+            .map(|client| client.join().expect("a client received wrong events"))
+            .collect();
         judge(&server, &followers);
         followers
     });
-    // What was told is what is kept, however often the server dies.
+    // A restarted server has the same events that the clients received.
     judge(&Server::start(folder.path(), &["serve"]), &followers);
     judge_what_happened(&followers);
 }
 
-/// Every client has the log, and the log has no end but the last event.
+/// Every client received exactly the stored events.
 fn judge(server: &Server, followers: &[Follower]) {
     let mut logs = BTreeMap::new();
     for follower in followers {
@@ -81,7 +83,7 @@ fn judge(server: &Server, followers: &[Follower]) {
         for (told, stored) in follower.events.iter().zip(log.iter()) {
             assert!(
                 told == stored,
-                "{} was told, {} is stored",
+                "received {}, but stored is {}",
                 String::from_utf8_lossy(told),
                 String::from_utf8_lossy(stored)
             );
@@ -90,7 +92,7 @@ fn judge(server: &Server, followers: &[Follower]) {
     assert_eq!(logs.len() as u64, RUNS_AT_FIRST + KILLS * RUNS_LATER);
 }
 
-/// A check of streams that never broke off, or of runs that nothing happened to, would show nothing.
+/// The test proves nothing unless connections were dropped and runs were recovered, approved and suspended.
 fn judge_what_happened(followers: &[Follower]) {
     let mut all = FollowerStats::default();
     for follower in followers {
@@ -113,16 +115,16 @@ fn judge_what_happened(followers: &[Follower]) {
     assert_eq!(count("run.completed"), RUNS_AT_FIRST + KILLS * RUNS_LATER, "{kinds:?}");
 }
 
-/// Follows a run to its end, over connections that this client leaves after a number of bytes, or the server's end.
+/// Follows a run to its end over connections that this client drops after a number of bytes, or that a kill breaks.
 fn follow(world: &World, run: &str, chance: &mut Chance) -> Follower {
     let _end = End { world, always: false };
     let mut follower = Follower::new(run);
-    // Some come when the run has begun long ago.
+    // Some clients connect only when the run is well under way.
     let begins_at = if chance.one_in(2) { 0 } else { chance.below(EVENTS_BETWEEN_KILLS.start) };
     world.wait_until(|state| state.event_count >= begins_at);
     loop {
         let address = world.address();
-        // Some connections end within the head of the answer, most within a few events, some not at all.
+        // Some connections end within the response head, most after a few events, and some are never dropped.
         let bytes_max = match chance.below(8) {
             0 => chance.below(400),
             1 => u64::MAX,
@@ -134,7 +136,7 @@ fn follow(world: &World, run: &str, chance: &mut Chance) -> Follower {
     }
 }
 
-/// Answers whatever waits for a person, as the stream of approvals tells it.
+/// The approver: answers every pending approval that the approvals stream reports.
 fn answer_approvals(world: &World) {
     let _end = End { world, always: false };
     while let Some(address) = world.next_address() {
@@ -145,7 +147,7 @@ fn answer_approvals(world: &World) {
         while let Some(block) = stream.next_block() {
             let Some(data) = block.lines().find_map(|line| line.strip_prefix("data: ")) else { continue };
             let approval: Value = serde_json::from_str(data).expect("an approval is JSON");
-            // Some have to wait for a process that is not killed any more.
+            // Some have to wait for the last process, which is not killed.
             let patient = approval["arguments"]["path"].as_str().is_some_and(|path| path.starts_with("late"));
             if approval["status"] != "pending" || (patient && !world.is_last()) {
                 continue;
@@ -155,12 +157,12 @@ fn answer_approvals(world: &World) {
                 Some("approval") => ("approve", json!({})),
                 Some("question") => ("answer", json!({"result": "As you like."})),
                 Some("in_doubt") => ("answer", json!({"choice": "retry"})),
-                other => panic!("nobody can answer {other:?}"),
+                other => panic!("unknown kind of approval: {other:?}"),
             };
             let bearer = open_bearer(&address).expect("a token is kept");
             let headers = [("content-type", "application/json"), ("authorization", bearer.as_str())];
             let path = format!("/v1/approvals/{id}/{action}");
-            // An answer that is lost is given again: the next stream starts over.
+            // If this request is lost, the next stream lists the approval again.
             if let Ok((code, said)) = try_call(&address, "POST", &path, &headers, &body.to_string()) {
                 assert!(
                     code == 200 || said["error"]["code"] == "APPROVAL_NOT_PENDING",
@@ -171,7 +173,7 @@ fn answer_approvals(world: &World) {
     }
 }
 
-/// What the clients, whoever answers and whoever kills have to know of each other.
+/// State shared by the clients, the approver and the thread that kills the server.
 #[derive(Default)]
 struct World {
     state: Mutex<State>,
@@ -180,11 +182,11 @@ struct World {
 
 #[derive(Default)]
 struct State {
-    /// None between two processes.
+    /// None while no server runs.
     address: Option<String>,
-    /// Nobody kills this process.
+    /// The current process is not killed.
     is_last: bool,
-    /// Stored events that clients were told for the first time.
+    /// Stored events that clients received; reconnects add no repeats.
     event_count: u64,
     over: bool,
 }
@@ -210,10 +212,10 @@ impl World {
     }
 
     fn address(&self) -> String {
-        self.next_address().expect("somebody failed, so nothing goes on")
+        self.next_address().expect("another thread failed, so the test stops")
     }
 
-    /// None once it is over.
+    /// None once the test is over.
     fn next_address(&self) -> Option<String> {
         let state = self.wait(|state| state.address.is_some());
         state.address.clone().filter(|_| !state.over)
@@ -221,16 +223,16 @@ impl World {
 
     #[track_caller]
     fn wait_until(&self, condition: impl Fn(&State) -> bool) {
-        assert!(!self.wait(condition).over, "somebody failed, so nothing goes on");
+        assert!(!self.wait(condition).over, "another thread failed, so the test stops");
     }
 
-    /// Until it is so, or everything is over.
+    /// Waits until the condition is true, or the test is over.
     fn wait(&self, condition: impl Fn(&State) -> bool) -> MutexGuard<'_, State> {
         let until = Instant::now() + STUCK_AFTER;
         let mut state = self.state();
         while !condition(&state) && !state.over {
             let left = until.saturating_duration_since(Instant::now());
-            assert!(!left.is_zero(), "nothing happens any more: {} events were heard", state.event_count);
+            assert!(!left.is_zero(), "no progress; the clients have received {} events", state.event_count);
             state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
         state
@@ -246,7 +248,7 @@ impl World {
     }
 }
 
-/// Where one fails nobody waits for the others.
+/// Marks the test as over when dropped, so that no thread waits for one that has failed.
 struct End<'a> {
     world: &'a World,
     always: bool,
@@ -260,7 +262,7 @@ impl Drop for End<'_> {
     }
 }
 
-/// The events of a run as they stand in the answer, each cut out of it.
+/// The stored events of a run, each with exactly the bytes of the response.
 fn log(server: &Server, run: &str) -> Vec<Vec<u8>> {
     let (mut events, mut after) = (Vec::new(), 0);
     loop {
@@ -285,8 +287,8 @@ fn log(server: &Server, run: &str) -> Vec<Vec<u8>> {
 
 const MESSAGES: [&str; 4] = ["Count.", "Write files.", "Write late.", "Ask me."];
 
-/// The agent talks, so that there is something to break off, and does what survives a kill in different ways: calls
-/// that may be repeated, calls that may not, and questions.
+/// The agent streams long texts, so that connections can break within one. It makes calls that survive a kill in
+/// different ways: calls that may be retried, calls that may not, and questions.
 fn folder() -> Folder {
     let talk = "A long sentence — with 你好, Grüße and \"quotes\"\nover two lines 🎉. ".repeat(3);
     let reply = |calls: Value| json!({"text": talk, "delta_chars": 7, "delay_ms": 4, "tool_calls": calls});

@@ -1,4 +1,4 @@
-//! A server whose standard error is a pipe that is not read: it answers all the same, and counts what it could not log.
+//! A server whose standard error is a pipe that is not read: it still answers, and counts the lines it could not log.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::program::{Folder, state_home};
 use crate::server::{STUCK_AFTER, call, configured};
 
-/// Many times what the pipe and the queue hold.
+/// Their log lines are many times what the pipe and the queue hold.
 const REQUESTS: usize = 8_000;
 /// Requests that are sent before the first answer is read.
 const PIPELINED: usize = 100;
@@ -29,7 +29,7 @@ impl Drop for Unread {
 }
 
 impl Unread {
-    /// Reads up to the lines that everybody waits for, and nothing after them.
+    /// Reads the log up to the address and the token, and nothing after them.
     fn start(folder: &Folder) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_holdpoint"));
         command.current_dir(folder.path()).args(["serve", "--log-level", "debug"]).stdin(Stdio::null());
@@ -38,7 +38,7 @@ impl Unread {
         let mut err = BufReader::new(child.stderr.take().expect("it has a standard error"));
         let mut after = |start: &str| loop {
             let mut line = String::new();
-            assert_ne!(err.read_line(&mut line).expect("it says something"), 0, "it ended");
+            assert_ne!(err.read_line(&mut line).expect("it writes a log line"), 0, "it ended");
             if let Some((_, rest)) = line.trim_end().split_once(start) {
                 return rest.to_owned();
             }
@@ -79,7 +79,7 @@ fn status(answers: &mut impl BufRead) -> u16 {
     let (mut code, mut length) = (0, 0);
     loop {
         let mut line = String::new();
-        answers.read_line(&mut line).expect("it answers although its log is not read");
+        answers.read_line(&mut line).expect("the server answers although its log is not read");
         let line = line.trim_end().to_ascii_lowercase();
         if let Some(rest) = line.strip_prefix("http/1.1 ") {
             code = rest.split(' ').next().and_then(|code| code.parse().ok()).expect("a status");
@@ -104,7 +104,7 @@ fn a_log_that_is_not_read_stops_no_request_and_the_loss_is_counted_and_reported(
     let counted: usize = counted.expect("the metric is there").parse().expect("a number");
     assert!(counted > 0, "{metrics}");
 
-    // As soon as it is read again, it reports the loss and goes on as if nothing had happened.
+    // As soon as the log is read again, the server reports the lost lines and continues to log.
     let mut said = String::new();
     while !said.contains(" log lines were dropped") {
         server.err.read_line(&mut said).expect("text");

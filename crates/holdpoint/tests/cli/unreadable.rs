@@ -11,7 +11,8 @@ use crate::postgres_server::Server as Database;
 use crate::program::Folder;
 use crate::server::{STUCK_AFTER, Server, call, configured, open_bearer};
 
-/// What an earlier version made of `{"a":1,"$serde_json::private::RawValue":"1"}`, stored, and could never read again.
+/// An earlier version turned `{"a":1,"$serde_json::private::RawValue":"1"}` into this, stored it, and could not read it
+/// again.
 const POISON: &str = r#"{"$serde_json::private::RawValue":"1","a":1}"#;
 
 /// Columns with encoded data. A case for each of them is below.
@@ -27,7 +28,8 @@ const ENCODED: [&str; 9] = [
     "grants.reasons",
 ];
 
-/// Columns with names, words, digests and plain text, by their table. A remembered answer is passed on as it is. A table that is new stands here or above.
+/// Columns with names, words, digests and plain text, by table. A remembered response is passed on unchanged. Every new
+/// table has to be added here or above.
 const PLAIN: [(&str, &str); 16] = [
     ("threads", "tenant id head"),
     ("runs", "tenant id agent parent_call begins_after promised status"),
@@ -43,18 +45,19 @@ const PLAIN: [(&str, &str); 16] = [
     ("remembered", "tenant scope body seal answer"),
     ("revisions", "digest"),
     ("brought", "tenant digest"),
-    // The previous one has a column in a database, and a table in a file.
+    // PostgreSQL has a column for the previous key, SQLite a table.
     ("callback_key", "key previous"),
     ("previous_callback_key", "key"),
 ];
 
-/// Of nodes and migrations, which no tenant sees.
+/// Tables for nodes and migrations, which no tenant sees.
 const PLAIN_OF_A_DATABASE: [(&str, &str); 1] = [("nodes", "name")];
 
-/// One row that cannot be decoded, and where the victim then says so.
+/// One row that cannot be decoded, and the responses that report it for the victim.
 struct Case {
     column: &'static str,
-    /// `{run}` and `{thread}` are the numbers of the victim, `{blob}` is a few bytes that name no version, `{digest}` is some digest, `{poison}` the old poison.
+    /// `{run}` and `{thread}` are the row numbers of the victim, `{blob}` is a few bytes without a known version,
+    /// `{digest}` is any digest, `{poison}` is `POISON`.
     sql: &'static str,
     says_so: &'static [&'static str],
 }
@@ -70,7 +73,7 @@ const CASES: [Case; 12] = [
         sql: "UPDATE runs SET control = {blob} WHERE {of_run}",
         says_so: &["run", "state"],
     },
-    // Everything but the first event: what is held can be seen nowhere.
+    // All events but the first, among them the one with the held call.
     Case {
         column: "commits.body",
         sql: "UPDATE commits SET body = 'broken' WHERE run = {run} AND first_seq > 1",
@@ -81,7 +84,7 @@ const CASES: [Case; 12] = [
         sql: "UPDATE commits SET body = '' WHERE run = {run}",
         says_so: &["approval", "messages", "events", "calls", "state"],
     },
-    // The arguments, in every event that has them.
+    // The arguments, in every event that contains them.
     Case {
         column: "commits.body",
         sql: "UPDATE commits SET body = replace(body, '{\"path\":\"note.txt\",\"text\":\"hi\"}', '{poison}') WHERE run = {run}",
@@ -93,7 +96,7 @@ const CASES: [Case; 12] = [
               UPDATE runs SET ready = 1, ready_at = 1 WHERE {of_run}",
         says_so: &[],
     },
-    // An accepted answer: nobody can decide any more, and the run can never hear it.
+    // An accepted answer that cannot be decoded: no approver can decide again, and the run can never process it.
     Case {
         column: "inbox.item",
         sql: "INSERT INTO inbox (tenant, run, kind, item) VALUES ('default', {run}, 'decision', \
@@ -119,7 +122,7 @@ const CASES: [Case; 12] = [
     },
 ];
 
-/// A store that somebody else writes to as well.
+/// A store that the test can damage while the server uses it.
 enum Store {
     File(Folder),
     Database(Folder, Database),
@@ -145,7 +148,7 @@ impl Store {
         Server::start(self.folder().path(), &["serve", "--store", &self.url()])
     }
 
-    /// Bound by no constraint that could be broken from outside.
+    /// Runs SQL on the store. On SQLite, foreign keys are not enforced.
     fn plant(&self, sql: &str, run: &str) {
         let sql = sql.replace("{poison}", POISON).replace("{of_run}", &format!("id = '{run}'"));
         match self {
@@ -156,7 +159,7 @@ impl Store {
                     .replace("{digest}", "zeroblob(32)")
                     .replace("{blob}", "x'ffffff'");
                 let raw = Connection::open(folder.store()).expect("the file opens");
-                raw.execute_batch("PRAGMA foreign_keys = OFF").expect("it is said");
+                raw.execute_batch("PRAGMA foreign_keys = OFF").expect("the pragma is set");
                 raw.execute_batch(&sql).unwrap_or_else(|why| panic!("{sql}: {why}"));
                 assert!(raw.total_changes() > 0, "{sql} changes nothing");
             }
@@ -171,7 +174,7 @@ impl Store {
         }
     }
 
-    /// No column of the schema is in neither list.
+    /// Asserts that every column of the schema is in one of the lists.
     fn knows_every_column(&self) {
         let plain = PLAIN.iter().chain(&PLAIN_OF_A_DATABASE);
         let plain = plain
@@ -214,12 +217,12 @@ fn script() -> Value {
     json!({"rules": [{"when": "hold", "replies": hold}, {"when": ".*", "replies": [{"text": "Hello."}]}]})
 }
 
-/// The runs that the story is about.
+/// The runs of the test.
 struct StoredRuns {
     victim: String,
-    /// Of the call that holds the victim.
+    /// The approval of the call that holds the victim.
     held: Value,
-    /// In line behind the victim.
+    /// The run that is queued after the victim.
     behind: String,
     other: String,
 }
@@ -239,7 +242,7 @@ fn approve(server: &Server, run: &str) {
     assert_eq!(code, 200, "{said}");
 }
 
-/// A thread with a run that has ended, one that is held and one in line, and another thread with a held run.
+/// A thread with a run that has ended, one that is held and one that is queued, and another thread with a held run.
 fn begun(server: &Server) -> StoredRuns {
     for (id, metadata) in [("victim", json!({"a": 1})), ("other", json!({"b": 2}))] {
         let (code, thread) = server.post("/v1/threads", &json!({"id": id, "metadata": metadata}));
@@ -265,13 +268,13 @@ fn read(server: &Server, path: &str, case: &Case) -> Value {
     found
 }
 
-/// Whatever has an id, by this one.
+/// The item of a list with this id.
 fn find<'v>(list: &'v Value, key: &str, id: &str) -> &'v Value {
     let found = list.as_array().and_then(|list| list.iter().find(|one| one[key] == id));
     found.unwrap_or_else(|| panic!("{id} is not in {list}"))
 }
 
-/// Every list is whole, and the victim says that it is unreadable where it is, and nowhere else.
+/// Every list is complete, and exactly the expected responses report the victim as unreadable.
 fn lists_are_whole(server: &Server, story: &StoredRuns, case: &Case) {
     let (victim, other) = (&story.victim, &story.other);
     let threads = read(server, "/v1/threads", case);
@@ -292,7 +295,7 @@ fn lists_are_whole(server: &Server, story: &StoredRuns, case: &Case) {
     assert_eq!(messages["messages"].as_array().map(Vec::len), Some(6), "{}: {messages}", case.column);
     let is = |shown: &Value| shown["unreadable"] == json!(true);
     let any = |list: &Value| list.as_array().is_some_and(|list| list.iter().any(is));
-    // What is answered is not pending, whether or not its answer can be decoded.
+    // An answered approval is not pending, whether or not its answer can be decoded.
     let approval =
         pending["approvals"].as_array().and_then(|list| list.iter().find(|one| one["run_id"] == **victim));
     let approval = approval.cloned().unwrap_or_else(|| {
@@ -321,11 +324,11 @@ fn lists_are_whole(server: &Server, story: &StoredRuns, case: &Case) {
     assert!(!is(held) && held["arguments"]["path"] == "note.txt", "{held}");
     assert!(["200", "500"].contains(&&*server.get(&format!("/v1/runs/{victim}/transcript")).0.to_string()));
     assert!(server.text("/metrics").contains("holdpoint_"), "{}", case.column);
-    let told = approvals_stream_text(server);
-    assert!(told.contains(&**other), "{}: {told}", case.column);
+    let printed = approvals_stream_text(server);
+    assert!(printed.contains(&**other), "{}: {printed}", case.column);
 }
 
-/// An approval that is answered is in no list of what is pending; its id is derived.
+/// An answered approval is not listed as pending; its id is taken from the run.
 fn held_approval(server: &Server, run: &str) -> Value {
     let pending = server.get(&format!("/v1/runs/{run}")).1["pending"].clone();
     let id = pending[0]["approval_id"].as_str().unwrap_or_else(|| panic!("{pending}")).to_owned();
@@ -334,7 +337,7 @@ fn held_approval(server: &Server, run: &str) -> Value {
     found
 }
 
-/// The stream of approvals up to and with the one of the other run, which was held last.
+/// The stream of approvals up to and including the approval of the other run, which was held last.
 fn approvals_stream_text(server: &Server) -> String {
     let mut stream = TcpStream::connect(server.address()).expect("the server is there");
     stream.set_read_timeout(Some(STUCK_AFTER)).expect("it has a time");
@@ -344,18 +347,18 @@ fn approvals_stream_text(server: &Server) -> String {
         server.address()
     );
     stream.write_all(request.as_bytes()).expect("it is sent");
-    let mut told = String::new();
+    let mut printed = String::new();
     for line in BufReader::new(stream).lines() {
-        let line = line.expect("the stream goes on");
-        told.push_str(&line);
+        let line = line.expect("the stream stays open");
+        printed.push_str(&line);
         if line.starts_with("data:") && line.contains("\"thread_id\":\"other\"") {
             break;
         }
     }
-    told
+    printed
 }
 
-/// The stream of a run that has ended: every event once, and then nothing.
+/// Asserts that the stream of a run that has ended delivers every event once and then ends.
 fn stream_is_whole(server: &Server, run: &str, case: &Case) {
     let bearer = open_bearer(server.address()).expect("it has a token");
     let headers = [("authorization", bearer.as_str()), ("accept", "text/event-stream")];
@@ -393,7 +396,7 @@ fn upkeep_works(store: &Store, story: &StoredRuns, case: &Case) {
     }
 }
 
-/// A run that has ended says so, whether its state can be decoded or not.
+/// Decisions on a run that has ended get a conflict, whether its state can be decoded or not.
 fn decisions_are_refused(server: &Server, StoredRuns { victim: run, held, .. }: &StoredRuns, case: &Case) {
     let bearer = open_bearer(server.address()).expect("it has a token");
     let headers = [("authorization", bearer.as_str()), ("content-type", "application/json")];
@@ -417,7 +420,7 @@ fn run_case(store: &Store, case: &Case) {
     upkeep_works(store, &story, case);
     let server = store.start();
     lists_are_whole(&server, &story, case);
-    // Others go on.
+    // Other runs continue.
     approve(&server, &story.other);
     server.run_with(&story.other, "completed");
     let (code, said) = call(
@@ -434,7 +437,7 @@ fn run_case(store: &Store, case: &Case) {
     decisions_are_refused(&server, &story, case);
     let pending = read(&server, "/v1/approvals", case);
     assert_eq!(pending["approvals"], json!([]), "{}", case.column);
-    // The next one holds the thread; where the log before it cannot be decoded it is halted, and can be interrupted too.
+    // The queued run becomes active. If the log before it cannot be decoded it is halted, and can be interrupted too.
     server.until("/v1/threads/victim", |thread| thread["active_run_id"] != *story.victim);
     interrupt(&server, &story.behind, case);
     server.until(&format!("/v1/runs/{}", story.behind), |run| {
@@ -447,7 +450,7 @@ fn run_case(store: &Store, case: &Case) {
     server.kill();
     if !case.column.starts_with("revisions") {
         let said = store.folder().run(&["doctor", "--store", &store.url(), "--json"]);
-        assert_eq!(said.code, Some(0), "{}: what is deleted leaves nothing behind: {said:?}", case.column);
+        assert_eq!(said.code, Some(0), "{}: the deleted thread left rows: {said:?}", case.column);
     }
 }
 

@@ -1,4 +1,4 @@
-//! The doctor, backups, retention and sizes.
+//! `doctor`, `backup`, `prune` and `size`.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ async fn a_good_store_has_nothing_wrong_with_it() {
 async fn a_damaged_store_is_found_to_be_damaged() {
     let folder = Folder::with_a_store().await;
     let mut bytes = std::fs::read(folder.store()).expect("the store can be read");
-    // In every place: SQLite does not wipe what it has moved elsewhere.
+    // At every position: SQLite does not erase data that it has moved.
     let places: Vec<usize> =
         (0..bytes.len()).filter(|place| bytes[*place..].starts_with(b"\"run.started")).collect();
     assert!(places.len() >= 3, "three runs have started");
@@ -65,10 +65,10 @@ async fn read_only_commands_work_while_a_server_runs() {
     assert_eq!((said.code, said.out.as_str()), (Some(1), ""), "{said:?}");
     assert_eq!(said.error()["code"], "STORE_IN_USE");
     assert!(said.error()["next"].as_str().is_some_and(|next| next.contains("--dry-run")));
-    // The server has noticed nothing.
+    // The engine is not affected.
     let tenant = Tenant::default();
     let approval = engine.pending(&tenant).await.expect("the list is read").remove(0);
-    let verdict = engine.decide(approval.approve("ann")).await.expect("the decision is heard");
+    let verdict = engine.decide(approval.approve("ann")).await.expect("the decision is stored");
     assert_eq!(verdict, Verdict::Accepted);
     engine.close(Duration::from_secs(5)).await;
 }
@@ -96,10 +96,10 @@ async fn what_ended_is_pruned_and_what_is_held_stays() {
     let folder = Folder::with_a_store().await;
     let said = folder.run(&["prune", "--older-than", "1h"]);
     assert_eq!(said.code, Some(0), "{said:?}");
-    assert!(said.out.starts_with("0 threads with 0 runs and 0 events are gone."), "{}", said.out);
+    assert!(said.out.starts_with("0 threads with 0 runs and 0 events were deleted."), "{}", said.out);
     let said = folder.run(&["prune", "--older-than", "0s", "--dry-run"]);
     assert!(said.out.starts_with("2 threads with 2 runs and "), "{}", said.out);
-    assert!(said.out.ends_with(" would go.\n"), "{}", said.out);
+    assert!(said.out.ends_with(" would be deleted.\n"), "{}", said.out);
     let said = folder.run(&["prune", "--older-than", "0s", "--batch", "1", "--json"]);
     let pruned = said.json();
     assert_eq!((said.code, &pruned["threads"], &pruned["runs"]), (Some(0), &json!(2), &json!(2)));

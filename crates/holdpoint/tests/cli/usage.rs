@@ -1,4 +1,4 @@
-//! Help, wrong command lines, and stores that are not there.
+//! Help, wrong command lines, and missing stores.
 
 use crate::program::Folder;
 
@@ -90,8 +90,8 @@ fn a_file_that_is_no_store_is_reported() {
     let folder = Folder::new();
     std::fs::write(
         folder.store(),
-        "a letter, which is longer than the header of a database, but is none at all, and \
-        goes on for a while, so that nobody can say that it was too short to be told from one",
+        "a letter, which is not a database. It is longer than the header of a database, so that \
+        the program has enough bytes to see the difference, and does not refuse it as too short.",
     )
     .expect("it is written");
     let letter = std::fs::read(folder.store()).expect("it can be read");
@@ -131,7 +131,7 @@ async fn a_file_of_another_program_is_reported_as_no_store_and_not_changed() {
     let folder = Folder::with_a_store().await;
     std::fs::remove_file(folder.path().join("holdpoint.db.lock")).expect("the lock file is there");
     let mut bytes = std::fs::read(folder.store()).expect("the store can be read");
-    // Where the head of a file says which program it is of.
+    // The application id in the header of an SQLite file.
     bytes[68..72].fill(0);
     for contents in [bytes, Vec::new()] {
         std::fs::write(folder.store(), &contents).expect("it is written");
@@ -172,7 +172,7 @@ fn a_wrong_command_line_is_reported_as_json_if_requested() {
         assert_eq!(error["next"], "Run holdpoint --help.");
         assert!(error["cause"].as_str().is_some_and(|cause| cause.contains(says)), "{error}");
     }
-    // Behind this nothing is an option.
+    // After `--` nothing is an option.
     let said = folder.run(&["backup", "copy.db", "--", "--json"]);
     assert!(said.err.starts_with("error: "), "{said:?}");
 }

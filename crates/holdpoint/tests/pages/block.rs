@@ -1,8 +1,8 @@
-//! The fenced blocks of a page, and what each is for.
+//! The fenced blocks of a page, and what the test does with each.
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Block {
-    /// Where it begins, from 1.
+    /// The line where it begins, counted from 1.
     pub(crate) line: usize,
     pub(crate) does: Does,
     pub(crate) text: String,
@@ -12,13 +12,13 @@ pub(crate) struct Block {
 pub(crate) enum Does {
     /// Commands.
     Run { in_the_tree: bool },
-    /// A command that goes on.
+    /// A command that keeps running.
     Serve,
     /// A file of this name.
     Write { name: String },
-    /// What was said before.
+    /// The expected output of the block before it.
     Expect { is_json: bool },
-    /// For the reader alone.
+    /// Only for the reader.
     Show { is_json: bool },
 }
 
@@ -41,7 +41,7 @@ impl Does {
     }
 }
 
-/// All of them, in order.
+/// All blocks of a page, in order.
 pub(crate) fn blocks(page: &str, text: &str) -> Result<Vec<Block>, String> {
     let mut blocks = Vec::new();
     let mut open: Option<Block> = None;

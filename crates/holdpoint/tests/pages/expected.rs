@@ -1,10 +1,10 @@
-//! Whether something is as a page shows it. `…` stands for anything, within a text and for the rest of an object or list.
+//! Compares output with what a page shows. `…` matches anything within a text, and the rest of an object or list.
 
 use serde_json::Value;
 
 const ANYTHING: &str = "…";
 
-/// Blanks at the end of a line count for nothing, nor do empty lines around.
+/// Ignores blanks at the end of a line, and empty lines before and after.
 pub(crate) fn text_fits(expected: &str, actual: &str) -> bool {
     let plain = |text: &str| {
         let lines: Vec<&str> = text.trim().lines().map(str::trim_end).collect();
@@ -13,7 +13,7 @@ pub(crate) fn text_fits(expected: &str, actual: &str) -> bool {
     piece_fits(&plain(expected), &plain(actual))
 }
 
-/// Piece by piece, each as early as it can be.
+/// Matches the pieces between `…` in order, each at its first possible position.
 fn piece_fits(expected: &str, actual: &str) -> bool {
     let Some((first, rest)) = expected.split_once(ANYTHING) else { return expected == actual };
     let Some(mut actual) = actual.strip_prefix(first) else { return false };
@@ -28,7 +28,7 @@ fn piece_fits(expected: &str, actual: &str) -> bool {
     actual.ends_with(last)
 }
 
-/// One value of JSON in each line, or one over all lines.
+/// One JSON value per line, or one over all lines.
 pub(crate) fn json_fits(expected: &str, actual: &str) -> bool {
     let values = |text: &str| -> Option<Vec<Value>> {
         serde_json::Deserializer::from_str(text).into_iter().collect::<Result<_, _>>().ok()

@@ -1,6 +1,6 @@
-//! The pages for users are true: their commands are run in the order of the page, and what they show is compared.
+//! The pages for users are correct: the test runs their commands in order and compares the output they show.
 //!
-//! What a fenced block is, its first line says:
+//! The first line of a fenced block says what the block is:
 //!
 //! | first line | what the test does with it |
 //! |---|---|
@@ -11,15 +11,15 @@
 //! | `json output`, `text output` | what the block before it, or the server, has printed; `…` matches anything |
 //! | `json`, `text`, `rust`, `mermaid` | for the reader: `json` must be JSON, `rust` is run as a test of the documentation, and the machine's tests compare `mermaid` with its transition tables |
 //!
-//! A reader puts their own ids in the place of `RUN_ID` and `APPROVAL_ID`, and so does the test: the last ones that it saw.
-//! `Bearer TOKEN` gets the token of the server, where it has no `[auth]`.
-//! What a page starts beside the program listens on port 9100, 9102 or 9103; in the test on one of its own.
+//! A reader replaces `RUN_ID` and `APPROVAL_ID` with their own ids. The test inserts the last ids that it saw.
+//! In `Bearer TOKEN` it inserts the token of a server without `[auth]`. Other programs of a page listen on port 9100,
+//! 9102 or 9103; the test replaces the port with a free one.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
     clippy::indexing_slicing,
-    reason = "a page that is not true fails"
+    reason = "a wrong page fails the test"
 )]
 
 mod block;
@@ -36,12 +36,12 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the tree is there")
 }
 
-/// Types every command of the page.
+/// Runs every command of the page.
 fn follow(page: &str, commands_min: usize) {
     follow_with(page, commands_min, &[]);
 }
 
-/// The same, with these programs under these names.
+/// The same, with these programs installed under these names.
 fn follow_with(page: &str, commands_min: usize, programs: &[(&str, PathBuf)]) {
     let text = std::fs::read_to_string(root().join(page)).expect("the page is there");
     let blocks = blocks(page, &text).unwrap_or_else(|why| panic!("{why}"));
@@ -53,7 +53,7 @@ fn follow_with(page: &str, commands_min: usize, programs: &[(&str, PathBuf)]) {
         reader.take(block);
     }
     reader.check_configuration();
-    assert!(commands >= commands_min, "{page} has {commands} blocks of commands: where are the others?");
+    assert!(commands >= commands_min, "{page} has only {commands} blocks of commands");
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn rules_on_arguments() {
     follow("docs/rules-on-arguments.md", 4);
 }
 
-/// What the script of this name finds or installs.
+/// The program that the script of this name finds or installs.
 fn found(name: &str) -> PathBuf {
     let script = root().join(".ci").join(name);
     let found = Command::new(&script).stderr(Stdio::inherit()).output().expect("the script can be run");
@@ -136,7 +136,7 @@ fn operations() {
     follow("docs/operations.md", 3);
 }
 
-/// Even on pages that are not run: a block without a purpose would never be checked.
+/// Checks all pages, even those that are not run: a block of unknown type would never be checked.
 #[test]
 fn every_block_of_every_page_declares_its_purpose() {
     let mut pages = vec!["README.md".to_owned()];

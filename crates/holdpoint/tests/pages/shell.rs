@@ -1,4 +1,4 @@
-//! Somebody who reads a page and types what it says: one shell, one folder, and a server beside them.
+//! A simulated reader who runs the commands of a page: one shell, one folder, and a server in the background.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
@@ -13,18 +13,18 @@ use std::time::{Duration, Instant};
 use crate::block::{Block, Does};
 use crate::expected::{json_fits, text_fits};
 
-/// Nothing on a page takes so long; what does is stuck.
+/// No command on a page takes this long; one that does is stuck.
 const STUCK_AFTER: Duration = Duration::from_secs(90);
-/// Where a server listens that is told nothing else, and so what pages show.
+/// The default address of a server, which pages show.
 const ADDRESS: &str = "127.0.0.1:8787";
-/// Where whatever a page starts beside it listens. Each page has a port of its own, so that a reader of two can run both.
+/// The ports of other servers that pages start. Each page has its own port, so that a reader can run two pages at once.
 const BESIDE_PORTS: [&str; 3] = ["9100", "9102", "9103"];
 const CONFIGURATION: &str = "holdpoint.toml";
-/// How a page writes the token of a server without [auth].
+/// The placeholder in pages for the token of a server without `[auth]`.
 const TOKEN: &str = "Bearer TOKEN";
 const DONE: &str = "--- the commands before this line have ended ---";
 
-/// The program under its name, with a port of its own.
+/// The script `holdpoint`: runs the program, and makes servers listen on a free port.
 const PROGRAM: &str = r#"#!/bin/sh
 case "$1" in
     serve|demo) exec "$HOLDPOINT_PROGRAM" "$@" --listen 127.0.0.1:0 ;;
@@ -32,7 +32,7 @@ case "$1" in
 esac
 "#;
 
-/// The program is built already. `cargo run` starts it, and `cargo build` links it to where `make demo` looks.
+/// The program is already built. `cargo run` starts it, and `cargo build` links it to the path that `make demo` uses.
 const CARGO: &str = r#"#!/bin/sh
 case "$*" in
     "build "*"--profile demo -p holdpoint "*)
@@ -50,14 +50,14 @@ exit 1
 pub(crate) struct Reader {
     page: String,
     folder: PathBuf,
-    /// In place of the one that pages name.
+    /// Replaces the port in `BESIDE_PORTS`.
     beside_port: String,
     shell: Child,
     typed: ChildStdin,
     out: Receiver<String>,
     err: Receiver<String>,
     server: Option<Server>,
-    /// What the block before has said, and the block, so that whoever looks may look again.
+    /// The previous block and its output, so that a command that only reads can be repeated.
     last: Option<Last>,
     run: Option<String>,
     approval: Option<String>,
@@ -71,7 +71,7 @@ struct Last {
 struct Server {
     child: Child,
     address: String,
-    /// Where there is no [auth].
+    /// Only for a server without `[auth]`.
     token: Option<String>,
     out: Receiver<String>,
     said: String,
@@ -87,12 +87,12 @@ impl Drop for Reader {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It may have been started by `make`.
+        // `make` may have started it, so end the whole process group.
         end_group(&mut self.child);
     }
 }
 
-/// With whatever it has started.
+/// Ends a process and all processes that it has started.
 fn end_group(child: &mut Child) {
     let group = format!("-{}", child.id());
     let _ = Command::new("kill").args(["-KILL", "--", &group]).status();
@@ -133,7 +133,7 @@ impl Reader {
         reader
     }
 
-    /// From here on this program has this name.
+    /// Makes the program available to the shell under this name.
     pub(crate) fn install(&self, name: &str, program: &Path) {
         std::os::unix::fs::symlink(program, self.folder.join("bin").join(name)).expect("it can be linked");
     }
@@ -168,8 +168,8 @@ impl Reader {
         }
     }
 
-    /// Every file that the page calls a configuration is one: before the next takes its place, and at the end, when
-    /// what it names is there as well. The environment variables that it names are set for the check.
+    /// Runs `holdpoint check` on the current configuration: before the page replaces it, and at the end, when the files
+    /// that it names exist. The environment variables that it names are set for the check.
     pub(crate) fn check_configuration(&mut self) {
         if let Ok(text) = std::fs::read_to_string(self.folder.join("desk").join(CONFIGURATION)) {
             let named = text.lines().filter_map(|line| line.split_once('=')).filter_map(|(key, value)| {
@@ -180,7 +180,7 @@ impl Reader {
         }
     }
 
-    /// What a reader would put in the place of these words.
+    /// The commands with all placeholders replaced, as a reader would do.
     fn with_ids(&self, block: &Block) -> String {
         let mut commands = with_port(&block.text, &self.beside_port);
         for (word, id) in [("RUN_ID", &self.run), ("APPROVAL_ID", &self.approval)] {
@@ -208,7 +208,7 @@ impl Reader {
             for (at, _) in said.match_indices(start) {
                 let part = |c: &char| c.is_ascii_alphanumeric() || *c == '_' || *c == '-';
                 let found: String = said[at..].chars().take_while(part).collect();
-                // Names of fields begin so, too.
+                // Field names, such as `run_id`, begin in the same way.
                 if found.len() > 20 {
                     *id = Some(found);
                 }
@@ -216,7 +216,7 @@ impl Reader {
         }
     }
 
-    /// What they say on standard output.
+    /// Runs the commands. Returns their standard output.
     fn run(&mut self, line: usize, commands: &str) -> String {
         let typed = format!("{}\necho; echo '{DONE}'\n", commands.trim_end());
         self.typed.write_all(typed.as_bytes()).unwrap_or_else(|_| self.failed(line, commands, ""));
@@ -237,17 +237,17 @@ impl Reader {
     fn failed(&self, line: usize, commands: &str, said: &str) -> ! {
         let err: Vec<String> = self.err.try_iter().collect();
         panic!(
-            "{}:{line}: this failed, or takes too long:\n{commands}\n{said}\n{}",
+            "{}:{line}: these commands failed or took too long:\n{commands}\n{said}\n{}",
             self.page,
             err.join("\n")
         )
     }
 
     fn serve(&mut self, block: &Block) -> Server {
-        // One after the other, as on one port.
+        // The previous server is stopped first, because a reader would use the same port.
         self.server.take();
         let desk = block.text.trim_end();
-        // `make` finds its file in the tree; everything else is done where the page is followed.
+        // `make` needs the Makefile in the tree; all other commands run in the folder of the page.
         let place = if desk.starts_with("make ") { crate::root() } else { self.folder.join("desk") };
         let mut command = command(&self.folder, desk);
         command.current_dir(place).stdin(Stdio::null()).process_group(0);
@@ -255,7 +255,7 @@ impl Reader {
         let (out, err) = (lines(child.stdout.take()), lines(child.stderr.take()));
         let mut server = Server { child, address: String::new(), token: None, out, said: String::new() };
         let until = Instant::now() + STUCK_AFTER;
-        let mut told = String::new();
+        let mut printed = String::new();
         while let Ok(line) = err.recv_timeout(until.saturating_duration_since(Instant::now())) {
             if let Some((_, address)) = line.split_once("listening on http://") {
                 server.address = address.trim().to_owned();
@@ -268,20 +268,20 @@ impl Reader {
                 }
                 return server;
             }
-            told.push_str(&line);
-            told.push('\n');
+            printed.push_str(&line);
+            printed.push('\n');
         }
-        panic!("{}:{}: the server does not listen: {told}", self.page, block.line)
+        panic!("{}:{}: the server does not listen: {printed}", self.page, block.line)
     }
 
-    /// What the server at this address keeps for whoever decides.
+    /// The token that the server at this address has written to its token file.
     fn token(&self, address: &str) -> Option<String> {
         let (_, port) = address.rsplit_once(':')?;
         let path = self.folder.join(format!("state/holdpoint/127.0.0.1-{port}.token"));
         Some(std::fs::read_to_string(path).ok()?.trim_end().to_owned())
     }
 
-    /// Whoever only looks may look again: what was begun goes on meanwhile.
+    /// Compares the output of the previous block. Repeats a command that only reads, because runs continue meanwhile.
     fn expect(&mut self, block: &Block, is_json: bool) {
         let fits =
             |said: &str| if is_json { json_fits(&block.text, said) } else { text_fits(&block.text, said) };
@@ -289,11 +289,11 @@ impl Reader {
         let (page, line) = (self.page.clone(), block.line);
         let Some(Last { commands, mut said }) = self.last.take() else {
             let server = self.server.as_mut();
-            let server = server.unwrap_or_else(|| panic!("{page}:{line}: nobody has said anything before"));
+            let server = server.unwrap_or_else(|| panic!("{page}:{line}: there is no output before this"));
             while !fits(&server.said.replace(&server.address, ADDRESS)) {
                 let left = until.saturating_duration_since(Instant::now());
                 let Ok(more) = server.out.recv_timeout(left) else {
-                    panic!("{page}:{line}: the server said something else:\n{}", server.said)
+                    panic!("{page}:{line}: the server printed something else:\n{}", server.said)
                 };
                 server.said.push_str(&more);
                 server.said.push('\n');
@@ -306,17 +306,20 @@ impl Reader {
         loop {
             let address = self.server.as_ref().map_or(ADDRESS, |server| server.address.as_str());
             if fits(&said.replace(address, ADDRESS)) {
-                // What was not there at the first look has ids, too.
+                // Output of a later attempt may contain new ids.
                 self.note_ids(&said);
                 return;
             }
-            assert!(only_looks && Instant::now() < until, "{page}:{line}: it said something else:\n{said}");
+            assert!(
+                only_looks && Instant::now() < until,
+                "{page}:{line}: the command printed something else:\n{said}"
+            );
             said = self.run(line, &commands);
         }
     }
 }
 
-/// One that nobody has taken. Below those that a system gives away by itself, so that nobody gets it by chance before the
+/// A free port. It is below the range that the system assigns by itself, so that no other process gets it before the
 /// page needs it.
 fn free_port() -> String {
     static COUNT: AtomicU32 = AtomicU32::new(0);
@@ -327,7 +330,7 @@ fn free_port() -> String {
     free.expect("there is a free port").to_string()
 }
 
-/// A command of a shell, with the program under its name.
+/// A shell command that finds the program under its name.
 fn command(folder: &Path, line: &str) -> Command {
     let path = std::env::var("PATH").unwrap_or_default();
     let mut command = Command::new("bash");

@@ -56,7 +56,7 @@ pub(crate) async fn examine_all_threads<Size>(
         let done = report.threads;
         progress(DoctorProgress::Threads { done, total: total.max(done) });
         let examined = store.examine_threads(after, report).await;
-        match record(&mut report.findings, &format!("the threads behind row {after}"), examined)?.flatten() {
+        match record(&mut report.findings, &format!("the threads after row {after}"), examined)?.flatten() {
             Some(last) if last > after => after = last,
             Some(_) | None => return Ok(()),
         }

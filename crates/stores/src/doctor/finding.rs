@@ -19,7 +19,7 @@ pub enum FindingCode {
     LogBroken,
     /// The stored state of a run is not the fold of its log.
     ControlDiffers,
-    /// A column of a run is not what its log says.
+    /// A column of a run differs from its log.
     RunDiffers,
     SuspensionDiffers,
     MessageDiffers,

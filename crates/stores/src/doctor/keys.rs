@@ -17,12 +17,12 @@ pub(super) async fn examine(
     let ExaminedThread { rows, number, tenant, .. } = *thread;
     let count = rows.messages_out_of_order(number).await?;
     if count > 0 {
-        let what = format!("{count} messages do not stand in the order of the logs");
+        let what = format!("{count} messages are not in the order of the logs");
         at.add(FindingCode::MessageDiffers, what);
     }
     for key in rows.post_keys(number, tenant).await? {
         let (code, what) = match key.run_thread {
-            None => (FindingCode::Orphan, "names a run that is not there"),
+            None => (FindingCode::Orphan, "names a run that does not exist"),
             Some(other) if other != number => (FindingCode::ThreadDiffers, "names a run of another thread"),
             Some(_) if !key.is_of_tenant => (FindingCode::ThreadDiffers, "belongs to another tenant"),
             Some(_) if !key.is_intact => (FindingCode::ThreadDiffers, "is not what was written"),

@@ -143,7 +143,8 @@ fn examine_inbox(tenant: &str, run: &RunRow, rows: &[InboxRow], at: &mut PlaceFi
             at.add(FindingCode::InboxDiffers, format!("inbox row {ticket}: {what}"));
         }
         if matches!(item, Item::Interrupt { .. }) && !run.interrupt_accepted {
-            let what = format!("inbox row {ticket} interrupts, and the run does not say so");
+            let what =
+                format!("inbox row {ticket} is an interrupt, but the run is not marked as interrupted");
             at.add(FindingCode::InboxDiffers, what);
         }
         if let Item::ChildEnded(ended) = item {
@@ -181,7 +182,7 @@ fn examine_suspensions(
         if let Some(ticket) = answered_by
             && !inbox.tickets.contains(&ticket)
         {
-            note(format!("suspension {id} is answered by row {ticket}, which is not there"));
+            note(format!("suspension {id} is answered by row {ticket}, which does not exist"));
         }
         seen.insert(id);
     }

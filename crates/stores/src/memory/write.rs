@@ -61,7 +61,7 @@ fn update_inbox(run: &mut MemoryRun, append: &Append) {
     }
 }
 
-/// Records what the run keeps of an item, whether it goes through the inbox or not.
+/// Records the parts of an item that the run keeps, whether the item came through the inbox or not.
 pub(super) fn record_item(run: &mut MemoryRun, item: &Item) {
     if let Some(decision) = item.decision()
         && let Some(id) = &decision.id

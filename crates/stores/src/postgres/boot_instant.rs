@@ -21,7 +21,7 @@ impl BootInstant {
         }
     }
 
-    /// True if either clock says so.
+    /// True if either clock has passed that time.
     pub(super) fn has_passed(self) -> bool {
         let slept_through = self.since_boot.zip(since_boot()).is_some_and(|(at, now)| at <= now);
         slept_through || self.monotonic <= Instant::now()

@@ -169,7 +169,7 @@ mod tests {
             assert!(notes.len() > 2 && notes.iter().all(|note| note.len() < PAYLOAD_BYTES_MAX));
             let mut joined = String::new();
             for said in decoded(&notes) {
-                let LiveUpdate::Delta(piece) = said else { panic!("only deltas were said") };
+                let LiveUpdate::Delta(piece) = said else { panic!("only deltas were sent") };
                 assert_eq!(piece.offset, 10 + joined.chars().count() as u64);
                 joined.push_str(&piece.text);
             }

@@ -1,4 +1,4 @@
-//! Maps PostgreSQL's errors to the store's errors, and says which of them are retried.
+//! Maps PostgreSQL's errors to the store's errors, and decides which of them are retried.
 
 use std::error::Error as _;
 use std::fmt;

@@ -161,7 +161,7 @@ impl Heartbeat {
             let (client, connection) = self.address.connect(connect_max).await?;
             let traffic = tokio::spawn(async move {
                 if let Err(error) = connection.await {
-                    tracing::debug!(%error, "the connection of the pulse ended");
+                    tracing::debug!(%error, "the heartbeat's connection ended");
                 }
             });
             let connection =

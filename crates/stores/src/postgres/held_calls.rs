@@ -108,7 +108,7 @@ async fn unreadable(
     kind: &str,
 ) -> Result<UnreadableCall, PostgresError> {
     let rows = snapshot.read("SELECT tenant, id, agent FROM runs WHERE run = $1", &[&run]).await?;
-    let row = rows.first().ok_or_else(|| corrupt(format!("run {run} is not there")))?;
+    let row = rows.first().ok_or_else(|| corrupt(format!("run {run} does not exist")))?;
     Ok(UnreadableCall {
         tenant: Tenant::from(unescape(row.try_get(0)?).as_str()),
         run: RunId::from(unescape(row.try_get(1)?)),
@@ -124,7 +124,7 @@ async fn holder(
     revisions: &mut Revisions,
 ) -> Result<HoldingRun, PostgresError> {
     let rows = snapshot.read("SELECT tenant, control FROM runs WHERE run = $1", &[&run]).await?;
-    let row = rows.first().ok_or_else(|| corrupt(format!("run {run} is not there")))?;
+    let row = rows.first().ok_or_else(|| corrupt(format!("run {run} does not exist")))?;
     let tenant = unescape(row.try_get(0)?);
     let control = match Control::decode_read_only(row.try_get(1)?) {
         Ok(control) => control,

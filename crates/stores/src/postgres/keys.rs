@@ -26,7 +26,7 @@ impl PostgresShared {
             return if drawn.is_none() {
                 Ok(None)
             } else {
-                Err(corrupt("the key of callbacks is not there".to_owned()))
+                Err(corrupt("the callback key does not exist".to_owned()))
             };
         };
         let previous = kept.try_get::<_, Option<&[u8]>>(1)?.map(digest).transpose()?;

@@ -31,7 +31,7 @@ pub(super) struct Servers {
     servers: Arc<[Server]>,
     /// The index of the server that accepted us last. All connections of a node share it.
     last: Arc<AtomicUsize>,
-    /// The longest that each server may take, if the address says so.
+    /// The maximum time per server, if the address sets one.
     each_max: Option<Duration>,
 }
 

@@ -1,4 +1,4 @@
-//! Random schedules, said to two stores: the same answers, and everything that can be seen is the same.
+//! Random schedules, run against two stores: both give the same answers, and every read returns the same.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -50,7 +50,7 @@ fn same<T: PartialEq + Debug>(memory: T, other: T) -> T {
     memory
 }
 
-/// Which row contradicts is worded differently.
+/// Drops the text of `Impossible`: each store words it differently.
 fn plain<T>(result: Result<T, StoreError>) -> Result<T, StoreError> {
     result.map_err(|refused| match refused {
         StoreError::Impossible(_) => StoreError::Impossible(String::new()),
@@ -92,7 +92,7 @@ impl StorePair {
             same(memory, self.other.store.delete_thread(&self.other.tenant, &id).await).ok();
             return;
         }
-        // Now and then a name that is in use.
+        // Sometimes a name that is already in use.
         let used = if self.choices.one_in(10) { self.any_run().await } else { None };
         let name = used.map_or_else(|| format!("run_{}", self.runs.len()), |(run, _)| run.to_string());
         let order = order(&thread, &name);
@@ -105,7 +105,7 @@ impl StorePair {
         let starts = view.state == ThreadState::Free && self.choices.one_in(2);
         let memory = creation(&self.memory, order.clone(), on_busy, starts).await;
         let other = creation(&self.other, order.clone(), on_busy, starts).await;
-        // Each store numbers its threads by itself.
+        // Each store assigns its own thread numbers.
         same(&memory.seen, &ThreadView { row: memory.seen.row, ..other.seen.clone() });
         let control = (*memory.append.control).clone();
         let created = (create(&self.memory, memory).await, create(&self.other, other).await);
@@ -137,7 +137,7 @@ impl StorePair {
     }
 
     async fn claim_next(&mut self) {
-        // All of them: a run that was given back unchanged has another place in each store's line.
+        // All of them, because the stores queue a run that was released unchanged at different positions.
         self.claim(Claim::Next { limit: 1_000, skip_tenant: None }).await;
     }
 
@@ -352,7 +352,7 @@ fn pick<'c, T>(choices: &mut Choices, from: &'c [T]) -> Option<&'c T> {
     from.get(choices.below(from.len().max(1)))
 }
 
-/// An interrupt that waits in the inbox ends the run, and nothing more is to be said.
+/// Processes the inbox. If an interrupt was pending, the run has ended and accepts no further input.
 fn take_over(worker: &mut Worker) {
     let (epoch, doubt_at) = (worker.lease.epoch, worker.now());
     worker.apply_input(&Input::LeaseAcquired { epoch, doubt_at });
@@ -366,7 +366,7 @@ fn tool_asks(tool: &str) -> bool {
     matches!(tool, "transfer" | "urgent")
 }
 
-/// A fresh store says and shows the same as one in memory, whatever is said to both.
+/// For the same random calls, a fresh store returns the same results and the same state as the memory store.
 pub(crate) async fn assert_stores_agree(other: World, seed: u64) {
     let mut pair = StorePair::new(other, seed);
     for step in 0..STEPS {

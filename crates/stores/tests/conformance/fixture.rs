@@ -9,7 +9,7 @@ use machine::id::RunId;
 use machine::inbox::Item;
 use stores::memory::MemoryStore;
 
-/// The time of everybody in a test: the store's own, and that of the workers.
+/// The clock that the store and all workers of a test share.
 #[derive(Clone)]
 pub(crate) struct Clock(Arc<AtomicU64>);
 
@@ -40,16 +40,16 @@ impl World {
         Self { store, clock, tenant: Tenant::from("acme") }
     }
 
-    /// The same store, seen by somebody else.
+    /// The same store, seen by another tenant.
     pub(crate) fn for_tenant(&self, tenant: &str) -> Self {
         Self { tenant: Tenant::from(tenant), ..self.clone() }
     }
 
     pub(crate) async fn run(&self, run: &str) -> engine::store::RunView {
-        self.store.run(&self.tenant, &RunId::from(run)).await.unwrap().expect("the run is not there")
+        self.store.run(&self.tenant, &RunId::from(run)).await.unwrap().expect("the run does not exist")
     }
 
-    /// Submits what must be taken.
+    /// Submits an item that the store must accept.
     pub(crate) async fn submit_accepted(&self, run: &str, item: Item) {
         let verdict = self.store.submit(&self.tenant, &RunId::from(run), item).await.unwrap();
         assert!(verdict.is_taken(), "{verdict}");
@@ -57,12 +57,12 @@ impl World {
 }
 
 pub(crate) trait Fixture: Send + Sized + 'static {
-    /// How long a process that is gone may still have something on its way.
+    /// How long a request that a lost process has sent may still be in flight.
     const LATE_MS: u64 = 0;
 
     async fn open() -> (Self, World);
 
-    /// The process dies without a word and starts again. The old world is given up with every handle in it.
+    /// Kills the process without a clean shutdown and restarts it. The old world and all its handles are dropped.
     async fn crash(&mut self, world: World) -> World;
 }
 

@@ -1,11 +1,6 @@
 //! Every store keeps the rules of the contract; the number in a test's name is the number of the rule.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a failing test may stop in the plainest way there is"
-)]
-#![allow(clippy::wildcard_enum_match_arm, reason = "a test looks for one thing and passes over the rest")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failing test may panic")]
+#![allow(clippy::wildcard_enum_match_arm, reason = "a test looks for one variant and ignores the rest")]
 
 mod fixture;
 mod postgres_fixture;
@@ -39,7 +34,7 @@ mod snapshot;
 mod sqlite_fixture;
 mod worker;
 
-/// The very same tests for each store. A test that is written and not listed here is dead code, which is an error.
+/// Runs the same tests for each store. A test that is not listed here is dead code, which fails the build.
 macro_rules! conformance {
     ($store:ident, $fixture:ty) => {
         mod $store {

@@ -10,7 +10,7 @@ use tokio_postgres::NoTls;
 use crate::fixture::{Clock, Fixture, World};
 use crate::postgres_server::server;
 
-/// Longer than any test moves its clock.
+/// Longer than any test advances its clock.
 const LEASE: Duration = Duration::from_secs(24 * 60 * 60);
 const LEASE_MS: u64 = 24 * 60 * 60 * 1_000;
 
@@ -18,7 +18,7 @@ pub(crate) struct Postgres {
     schema: String,
 }
 
-/// Schemas that no test uses at the moment: a new one takes far longer than to empty an old one.
+/// Schemas that no test uses at the moment: emptying an old schema is much faster than creating a new one.
 static FREE: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 const EMPTY: &str = "DELETE FROM commits; DELETE FROM inbox; DELETE FROM suspensions; DELETE FROM decisions;
@@ -38,7 +38,7 @@ async fn fresh_schema() -> String {
     }
 }
 
-/// Past every store.
+/// Runs SQL directly on the database, without a store.
 async fn say(sql: &str) {
     let (client, connection) = tokio_postgres::connect(&server().address(), NoTls).await.unwrap();
     let traffic = tokio::spawn(connection);
@@ -84,7 +84,7 @@ impl Fixture for Postgres {
 
 impl Drop for Postgres {
     fn drop(&mut self) {
-        // What a failed test has begun may still be writing.
+        // Tasks that a failed test has started may still be writing.
         if !std::thread::panicking() {
             FREE.lock().unwrap().push(std::mem::take(&mut self.schema));
         }

@@ -92,7 +92,7 @@ pub(crate) async fn rule_01_another_sequence_number_is_fenced_and_changes_nothin
     assert_eq!(
         world.store.append(&worker.lease, second.clone()).await,
         Err(StoreError::Fenced),
-        "one is missing"
+        "an event is missing"
     );
     assert_eq!(snapshot(&world, &[&worker.lease]).await, before);
     world.store.append(&worker.lease, first.clone()).await.unwrap();
@@ -101,7 +101,7 @@ pub(crate) async fn rule_01_another_sequence_number_is_fenced_and_changes_nothin
     assert_eq!(
         world.store.append(&worker.lease, first).await,
         Err(StoreError::Fenced),
-        "it is stored already"
+        "the event is already stored"
     );
     assert_eq!(snapshot(&world, &[&worker.lease]).await, after);
     world.store.append(&worker.lease, second).await.unwrap();
@@ -112,7 +112,7 @@ pub(crate) async fn rule_01_another_epoch_is_fenced_and_changes_nothing<F: Fixtu
     let mut old = parked(&world, "thr", "run", "transfer").await;
     let decision = old.decision("call_run", None, approve());
     old.accept(Item::Decision(decision));
-    assert_eq!(old.commit(&world).await, Err(StoreError::Fenced), "the lease was given back");
+    assert_eq!(old.commit(&world).await, Err(StoreError::Fenced), "the lease was released");
     let new = claim(&world, "run").await.unwrap();
     assert!(new.lease.epoch > old.lease.epoch);
     let before = snapshot(&world, &[&new.lease]).await;

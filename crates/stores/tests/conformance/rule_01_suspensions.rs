@@ -1,4 +1,5 @@
-//! Rule 1, of suspensions: the rows name the events that opened and closed them, and are found by what changed them.
+//! Rule 1, suspensions: a row has the sequence numbers of the events that opened and closed it. A list can be limited
+//! to rows that changed after an event.
 
 use engine::store::{ApprovalFilter, Page, SuspensionView};
 use machine::event::{Event, Fact};
@@ -8,7 +9,7 @@ use machine::projection_rows::ApprovalStatus;
 use crate::fixture::{Fixture, World};
 use crate::worker::{approve, reject, started};
 
-/// In the order of the log: what is opened at the same moment is listed in any order.
+/// Sorted by log order, because a list may return suspensions of the same moment in any order.
 async fn changed(world: &World, after: u64) -> Vec<SuspensionView> {
     let filter = ApprovalFilter::changed(&"run".into(), after);
     let mut found = world.store.approvals(&world.tenant, &filter, &Page::default()).await.unwrap().items;
@@ -64,8 +65,8 @@ pub(crate) async fn rule_01_a_suspension_names_the_events_that_opened_and_closed
         ..ApprovalFilter::changed(&"run".into(), before)
     };
     let listed = world.store.approvals(&world.tenant, &pending, &Page::default()).await.unwrap();
-    assert_eq!(listed.items, [], "what is pending has not changed");
-    // Without a run it says nothing.
+    assert_eq!(listed.items, [], "no pending suspension has changed");
+    // Without a run the filter has no effect.
     let every = ApprovalFilter { run: None, ..ApprovalFilter::changed(&"run".into(), 1_000) };
     assert_eq!(world.store.approvals(&world.tenant, &every, &Page::default()).await.unwrap().items.len(), 3);
 }

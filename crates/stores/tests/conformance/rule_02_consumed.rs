@@ -1,4 +1,4 @@
-//! Rule 2: what was heard leaves the inbox with the commit, and a decision with an id is remembered for ever.
+//! Rule 2: the commit that processes an inbox row removes it. A decision with an id is remembered permanently.
 
 use engine::store::StoreError;
 use machine::decision::Decision;
@@ -26,7 +26,7 @@ pub(crate) async fn rule_02_consumed_rows_leave_the_inbox_with_the_commit<F: Fix
     assert_eq!(items, [decision]);
     worker.take_over();
     let again = world.store.load(&worker.lease).await.unwrap().inbox;
-    assert_eq!(again, worker.inbox, "nothing leaves before the commit");
+    assert_eq!(again, worker.inbox, "no row is removed before the commit");
     worker.commit(&world).await.unwrap();
     assert!(world.store.load(&worker.lease).await.unwrap().inbox.is_empty());
 }
@@ -104,7 +104,7 @@ pub(crate) async fn rule_02_a_decision_accepted_at_the_worker_is_remembered_perm
     worker.commit(&world).await.unwrap();
     let first = worker.decision("a", Some("d1"), reject());
     worker.accept(Item::Decision(first.clone()));
-    assert_eq!(remembered(&world, "run", "d1").await, None, "nothing counts before the commit");
+    assert_eq!(remembered(&world, "run", "d1").await, None, "a decision counts only once it is committed");
     worker.commit(&world).await.unwrap();
     assert_eq!(remembered(&world, "run", "d1").await, Some(first.clone()));
     let repeated = world.store.submit(&world.tenant, &"run".into(), Item::Decision(first)).await;

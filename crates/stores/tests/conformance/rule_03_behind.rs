@@ -1,5 +1,5 @@
-//! Rule 3: a commit of a worker that has not seen all that was accepted is refused. What it makes of what it has seen is
-//! decided by the machine.
+//! Rule 3: the store refuses a commit if its worker has not seen every accepted item. The machine decides what the
+//! worker does with the items it has seen.
 
 use std::sync::Arc;
 
@@ -34,12 +34,12 @@ async fn status(world: &World, worker: &Worker, decision: &Decision) -> Approval
     world.store.suspension(&world.tenant, &decision.suspension).await.unwrap().unwrap().status
 }
 
-/// The version of the run as it is stored.
+/// The stored version of the run.
 async fn version(world: &World, worker: &Worker) -> u64 {
     world.store.load(&worker.lease).await.unwrap().version
 }
 
-/// The commit is refused and changes nothing, and goes through once the worker has looked at its inbox. Gives what waits.
+/// The commit is refused and changes nothing. It succeeds once the worker has read its inbox. Returns the inbox items.
 async fn is_behind_until_it_looks(world: &World, worker: &mut Worker) -> Vec<Item> {
     let before = snapshot(world, &[&worker.lease]).await;
     assert_eq!(worker.commit(world).await, Err(StoreError::Behind));
@@ -60,14 +60,14 @@ pub(crate) async fn rule_03_the_version_rises_with_every_item_and_every_commit<F
     let decision = worker.decision("a", Some("d"), approve());
     world.submit_accepted("run", Item::Decision(decision.clone())).await;
     assert_eq!(version(&world, &worker).await, created + 2);
-    // What is not taken changes nothing.
+    // A refused item does not change the version.
     assert_eq!(submit(&world, "run", Item::Decision(decision)).await, Verdict::AlreadyApplied);
     let other = worker.decision("a", None, reject());
     assert!(!submit(&world, "run", Item::Decision(other)).await.is_taken());
     assert_eq!(version(&world, &worker).await, created + 2);
     worker.reload(&world).await;
     worker.drain();
-    // Accepted and consumed in one commit, and only that counts.
+    // The item is accepted and consumed in one commit, which raises the version once.
     worker.accept(Item::Decision(worker.decision("b", None, approve())));
     assert_eq!(worker.commit(&world).await.unwrap().version, created + 3);
     assert_eq!(version(&world, &worker).await, created + 3);
@@ -93,7 +93,7 @@ pub(crate) async fn rule_03_a_commit_is_refused_until_its_worker_has_seen_every_
     let early = Decision { call: "b".into(), suspension: "sus_none".into(), ..decision.clone() };
     let early = Item::Early { decision: early, digest: arguments_of("b").digest() };
     let late = Item::LateAnswer { step: 1, call: "b".into(), attempt: 1, outcome: success() };
-    // Rows that were seen may stay: what the worker makes of them is not looked at.
+    // Rows that the worker has seen may stay in the inbox: the store does not check what the worker does with them.
     for (item, call) in [(Item::Decision(decision), "c"), (early, "d"), (late, "e")] {
         assert_eq!(submit(&world, "run", item.clone()).await, Verdict::Accepted);
         worker.succeeds(call);
@@ -188,7 +188,7 @@ pub(crate) async fn rule_03_a_decision_that_came_first_may_close_what_a_later_on
     worker.pass_gate("b");
     worker.commit(&world).await.unwrap();
     let second = worker.decision("b", None, approve());
-    // Only one that came early can: it ends nothing before its call is held.
+    // Only an early decision can do this: it ends nothing before its call is held.
     let action = DecisionAction::Cancel { reason: None, then: Some(OnReject::EndRun) };
     let first = Decision { call: "a".into(), suspension: "sus_none".into(), action, ..second.clone() };
     let first = Item::Early { decision: first, digest: arguments_of("a").digest() };

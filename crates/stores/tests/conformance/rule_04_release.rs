@@ -16,7 +16,7 @@ pub(crate) async fn rule_04_a_run_with_an_item_is_not_released<F: Fixture>() {
     let decision = Item::Decision(worker.decision("call_run", None, reject()));
     world.submit_accepted("run", decision).await;
     assert_eq!(world.store.release(&worker.lease).await, Ok(false));
-    assert!(world.store.may_send(&worker.lease), "the lease stays");
+    assert!(world.store.may_send(&worker.lease), "the lease is kept");
     worker.reload(&world).await;
     worker.drain();
     worker.asks(&[("b", "transfer")]);
@@ -31,7 +31,7 @@ pub(crate) async fn rule_04_a_lease_is_given_back_once<F: Fixture>() {
     assert_eq!(world.store.release(&worker.lease).await, Err(StoreError::Fenced));
     let other = claim(&world, "run").await.unwrap();
     assert_eq!(world.store.release(&worker.lease).await, Err(StoreError::Fenced));
-    assert!(world.store.may_send(&other.lease), "somebody else's lease is not touched");
+    assert!(world.store.may_send(&other.lease), "the lease of the later claim is not changed");
 }
 
 pub(crate) async fn rule_04_rows_come_back_in_the_order_of_arrival<F: Fixture>() {
@@ -90,7 +90,7 @@ pub(crate) async fn rule_04_a_submit_that_races_a_release_is_never_lost<F: Fixtu
         .collect();
     found.sort();
     released.sort();
-    assert_eq!(found, released, "a run that was let go is found by what was said to it");
+    assert_eq!(found, released, "a released run with a submitted item can be claimed");
 }
 
 pub(crate) async fn rule_04_a_run_that_waits_for_nothing_else_is_left_alone<F: Fixture>() {

@@ -24,7 +24,7 @@ fn child_of(parent: &Worker, call: &str) -> RunId {
     }
 }
 
-/// A parent that waits for its child, and the child as a worker has it, started.
+/// A parent that waits for its child, and the child's worker, which has started the child.
 async fn family(world: &World) -> (Worker, Worker) {
     let mut parent = started(world, "thr", "parent").await;
     parent.asks(&[("delegate", "researcher")]);
@@ -77,7 +77,7 @@ pub(crate) async fn rule_05_the_end_of_a_child_is_delivered_in_its_last_commit<F
     let appended = child.commit(&world).await.unwrap();
     assert_eq!(appended.woken, [RunId::from("parent")]);
     let mut parent = next_workers(&world, 10).await.remove(0);
-    assert_eq!(parent.lease.run.as_str(), "parent", "the item makes it ready");
+    assert_eq!(parent.lease.run.as_str(), "parent", "the item makes the parent ready");
     let [(_, Item::ChildEnded(ended))] = parent.inbox.as_slice() else { panic!("{:?}", parent.inbox) };
     assert_eq!(ended.end, ChildEnd::Completed { answer: std::sync::Arc::new("found it".into()) });
     parent.drain();
@@ -153,7 +153,7 @@ pub(crate) async fn rule_05_a_thread_is_deleted_with_those_of_its_child_runs<F: 
         listed.into_iter().map(|thread| thread.id.to_string()).collect::<Vec<_>>()
     };
     assert_eq!(store.delete_thread(tenant, &"thr".into()).await, Err(StoreError::Stale));
-    // The parent has ended, and its child has not heard of it.
+    // The parent has ended, and its child has not processed the interrupt yet.
     parent.accept(interrupt());
     parent.commit(&world).await.unwrap();
     assert_eq!(world.run("parent").await.status, PublicRunStatus::Interrupted);

@@ -13,7 +13,7 @@ fn page(limit: usize, cursor: Option<String>) -> Page {
     Page { cursor, limit }
 }
 
-/// All pages one after the other, and that each is full but the last.
+/// Reads all pages in order. Every page except the last must be full.
 pub(crate) async fn all<T, Fut>(limit: usize, list: impl Fn(Page) -> Fut) -> Vec<T>
 where
     Fut: Future<Output = Result<Listed<T>, StoreError>>,
@@ -30,7 +30,7 @@ where
             return items;
         }
     }
-    panic!("the pages do not come to an end")
+    panic!("the list of pages does not end")
 }
 
 async fn run_names(world: &World, filter: &RunFilter, limit: usize) -> Vec<String> {
@@ -96,7 +96,7 @@ pub(crate) async fn rule_06_two_tenants_may_use_the_same_names<F: Fixture>() {
 
 pub(crate) async fn rule_06_pages_of_runs_and_threads_cover_everything_once_newest_first<F: Fixture>() {
     let (_fixture, world) = F::open().await;
-    // Two share each moment: the id decides between them.
+    // Two runs share each creation time, so the id decides their order.
     for name in ["a", "d", "c", "f", "e", "b", "g"] {
         queued(&world, &format!("thr_{name}"), &format!("run_{name}")).await;
         queued(&world.for_tenant("other"), &format!("thr_{name}"), &format!("run_x{name}")).await;
@@ -119,7 +119,7 @@ pub(crate) async fn rule_06_pages_of_runs_and_threads_cover_everything_once_newe
     let most = world.store.runs(&world.tenant, &RunFilter::default(), &page(usize::MAX, None)).await.unwrap();
     assert_eq!((most.items.len(), most.next), (7, None));
     let least = world.store.runs(&world.tenant, &RunFilter::default(), &page(0, None)).await.unwrap();
-    assert_eq!(least.items.len(), 1, "a page holds at least one");
+    assert_eq!(least.items.len(), 1, "a page has at least one item");
 }
 
 pub(crate) async fn rule_06_what_comes_in_between_two_pages_shifts_nothing<F: Fixture>() {
@@ -230,7 +230,7 @@ pub(crate) async fn rule_06_approvals_are_listed_oldest_first_in_pages<F: Fixtur
         let run = format!("run_{index}");
         let mut worker = started(&world, &format!("thr_{index}"), &run).await;
         let [one, two] = [format!("a_{index}"), format!("b_{index}")];
-        // What the front end answers is no approval.
+        // A call that the front end executes is not an approval.
         worker.asks(&[(&one, "transfer"), ("file", "pick_file"), (&two, "transfer")]);
         let mut ids: Vec<_> = [&one, &two]
             .map(|call| (worker.call(call).suspension().unwrap().id.clone(), call.clone()))
@@ -260,7 +260,8 @@ pub(crate) async fn rule_06_approvals_are_listed_oldest_first_in_pages<F: Fixtur
     }
 }
 
-/// Heard and unheard ones in turn, with more unheard ones of another status between them than a page has.
+/// Processed and unprocessed answers alternate. Between two of one status are more unprocessed ones of the other status
+/// than fit on a page.
 pub(crate) async fn rule_06_pages_of_approvals_keep_answered_unprocessed_ones_in_order<F: Fixture>() {
     let (_fixture, world) = F::open().await;
     let mut worker = started(&world, "thr", "run").await;
@@ -349,7 +350,7 @@ pub(crate) async fn rule_06_a_thread_is_deleted_with_all_that_belongs_to_it<F: F
     assert_eq!(run_names(&world, &RunFilter::default(), 10).await, ["run_2"]);
     let every = ApprovalFilter { status: None, ..ApprovalFilter::default() };
     assert_eq!(approval_calls(&world, &every, 10).await, ["call_run_2"]);
-    // Its names are free again.
+    // Its ids can be used again.
     started(&world, "thr", "run").await;
     assert!(claim(&world, "run").await.is_none());
 }

@@ -1,4 +1,4 @@
-//! Rule 7: who is claimed first, and that nobody is claimed twice.
+//! Rule 7: the order in which runs are claimed. No run is claimed twice.
 
 use std::collections::BTreeSet;
 
@@ -35,7 +35,7 @@ pub(crate) async fn rule_07_woken_due_and_lost_runs_come_before_queued_ones<F: F
     first.sort();
     assert_eq!(first, ["due", "interrupted", "lost", "woken"]);
     assert_eq!(next(&world, 10).await, ["queued"]);
-    assert!(next(&world, 10).await.is_empty(), "one that waits for a person is left alone");
+    assert!(next(&world, 10).await.is_empty(), "a run that waits for a person is not claimed");
 }
 
 pub(crate) async fn rule_07_only_what_is_interrupted_or_due_is_urgent<F: Fixture>() {
@@ -59,7 +59,7 @@ pub(crate) async fn rule_07_only_what_is_interrupted_or_due_is_urgent<F: Fixture
     assert_eq!(urgent(&world, 10).await, ["behind"]);
     world.clock.advance(EXPIRES_IN_MS);
     assert_eq!(urgent(&world, 10).await, ["due"]);
-    assert!(urgent(&world, 10).await.is_empty(), "what is held is not given out");
+    assert!(urgent(&world, 10).await.is_empty(), "a run under a lease is not claimed");
     assert_eq!(next(&world, 10).await, ["lost", "woken", "queued"]);
 }
 
@@ -179,7 +179,7 @@ pub(crate) async fn rule_07_a_run_is_claimed_by_its_name<F: Fixture>() {
     assert!(again.lease.epoch > waits.lease.epoch);
     let asked = Claim::Run { tenant: world.tenant.clone(), run: "behind".into() };
     let claimed = world.store.claim(asked).await.unwrap().remove(0);
-    assert!(!claimed.loaded.as_ref().unwrap().holds_thread, "it may only be told to end");
+    assert!(!claimed.loaded.as_ref().unwrap().holds_thread, "a queued run may only be ended");
     assert!(claim(&world, "ended").await.is_none());
 }
 
@@ -208,7 +208,7 @@ pub(crate) async fn rule_07_a_run_falls_due_when_its_deadline_has_come<F: Fixtur
     assert_eq!(
         world.store.next_wake().await.unwrap(),
         Some(due.plus_ms(10)),
-        "one that is held is not awaited"
+        "the deadline of a run under a lease is left to its worker"
     );
     world.clock.advance(10);
     assert_eq!(next(&world, 10).await, ["second"]);

@@ -1,4 +1,4 @@
-//! Rule 7 under an engine that several tenants share: the runs of one tenant keep no other tenant waiting.
+//! Rule 7 with an engine that several tenants share: the runs of one tenant do not keep another tenant waiting.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,10 +22,10 @@ use crate::fixture::Fixture;
 const PLACES: usize = 10;
 const WAITING: usize = 20;
 const QUEUED: usize = 200;
-/// Far beyond what it takes: a tenant that waits for the other one waits for ever.
+/// Much longer than the test takes: a tenant that is blocked by the other one would wait forever.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Told to "sleep" it does so for ever; told to "pay" it asks for a call that is held.
+/// On the message "sleep" it never answers; on "pay" it asks for a call that waits for approval.
 struct Sleeper(Arc<Semaphore>);
 
 impl Model for Sleeper {
@@ -78,7 +78,7 @@ pub(crate) async fn rule_07_waiting_and_sleeping_runs_of_one_tenant_keep_no_othe
         .expect("the call starts")
         .unwrap();
     assert_eq!(ended.outcome, RunOutcome::Ended(Termination::NaturalEnd));
-    assert_eq!(paid.load(Ordering::SeqCst), 1, "the approved call has run, and no other");
+    assert_eq!(paid.load(Ordering::SeqCst), 1, "only the approved call has run");
     let census = world.store.run_counts().await.unwrap();
     let count = |status| census.runs.get(&status).copied().unwrap_or(0);
     let of_the_other_tenant =

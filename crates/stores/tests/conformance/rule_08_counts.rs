@@ -12,7 +12,7 @@ pub(crate) async fn rule_08_creation_claim_and_start_are_one_commit<F: Fixture>(
     let worker = started(&world, "thr", "run").await;
     assert_eq!(world.store.metrics().commits, 1);
     assert_eq!(worker.lease.epoch, 1);
-    assert!(worker.run.control.seq > 1, "it has started");
+    assert!(worker.run.control.seq > 1, "the run has started");
 }
 
 pub(crate) async fn rule_08_a_claim_a_release_and_a_read_are_no_commit<F: Fixture>() {

@@ -1,4 +1,4 @@
-//! Rule 9: one run holds a thread, and whoever is next holds it from the commit that ended the last.
+//! Rule 9: one run holds a thread. The commit that ends the holder makes the next queued run the holder.
 
 use std::collections::BTreeSet;
 
@@ -28,7 +28,7 @@ fn busy(front: &str, front_is: FrontState, queued: usize) -> ThreadState {
     ThreadState::Busy { front: RunId::from(front), front_is, in_doubt: false, queued }
 }
 
-/// The runs that it interrupts.
+/// Creates a run that interrupts the runs before it, and returns their ids.
 async fn supersedes(world: &World, thread: &str, run: &str) -> Vec<String> {
     let create = creation(world, order(thread, run), OnBusy::Interrupt, false).await;
     let created = world.store.create(create).await.unwrap();
@@ -106,11 +106,19 @@ pub(crate) async fn rule_09_a_run_that_starts_at_once_needs_the_thread_as_it_was
     };
     let at_first = create("run_1", OnBusy::Enqueue).await;
     let mut worker = started(&world, "thr", "run_2").await;
-    assert_eq!(world.store.create(at_first.clone()).await, Err(StoreError::Stale), "another run holds it");
+    assert_eq!(
+        world.store.create(at_first.clone()).await,
+        Err(StoreError::Stale),
+        "another run holds the thread"
+    );
     worker.finish_with("done");
     worker.commit(&world).await.unwrap();
     let before = snapshot(&world, &[]).await;
-    assert_eq!(world.store.create(at_first).await, Err(StoreError::Stale), "it has another last message");
+    assert_eq!(
+        world.store.create(at_first).await,
+        Err(StoreError::Stale),
+        "the thread has another last message"
+    );
     assert_eq!(snapshot(&world, &[]).await, before);
     let created = world.store.create(create("run_1", OnBusy::Reject).await).await.unwrap();
     assert!(created.lease.is_some() && created.admission == Admission::Hold);
@@ -126,7 +134,7 @@ pub(crate) async fn rule_09_a_run_is_admitted_to_the_thread_as_it_is_and_not_as_
         ("takes_over", OnBusy::Interrupt),
     ]
     .map(|(run, on_busy)| (order("thr", run), on_busy));
-    // All of them saw a free thread.
+    // All creators saw a free thread.
     let mut creations = Vec::new();
     for (order, on_busy) in [holds, lines_up, is_refused, takes_over] {
         creations.push(creation(&world, order, on_busy, false).await);
@@ -191,7 +199,11 @@ pub(crate) async fn rule_09_the_queue_is_bounded_and_the_refusal_names_the_bound
     front.reload(&world).await;
     front.drain();
     let last = RunId::from(format!("run_{}", QUEUE_WITH_SUPERSEDING_MAX - 1));
-    assert_eq!(front.commit(&world).await.unwrap().woken, [last], "the last one runs");
+    assert_eq!(
+        front.commit(&world).await.unwrap().woken,
+        [last],
+        "the last superseding run holds the thread"
+    );
 }
 
 pub(crate) async fn rule_09_a_run_is_created_once<F: Fixture>() {
@@ -219,7 +231,7 @@ pub(crate) async fn rule_09_a_lease_is_given_only_where_the_run_holds_its_thread
 pub(crate) async fn rule_09_the_end_of_the_holder_promotes_the_first_in_the_queue<F: Fixture>() {
     let (_fixture, world) = F::open().await;
     let mut worker = started(&world, "thr", "front").await;
-    // Neither the name nor the time decides.
+    // Neither the id nor the creation time decides the order.
     for run in ["z", "m", "a"] {
         enqueued(&world, "thr", run).await;
     }
@@ -272,7 +284,7 @@ pub(crate) async fn rule_09_of_several_superseding_runs_the_last_one_runs<F: Fix
         let (_fixture, world) = F::open().await;
         let mut front = held(&world, "thr", "front", "transfer").await;
         assert_eq!(supersedes(&world, "thr", "first").await, ["front"]);
-        assert_eq!(supersedes(&world, "thr", "second").await, ["first"], "each run hears one interrupt");
+        assert_eq!(supersedes(&world, "thr", "second").await, ["first"], "each run gets one interrupt");
         assert_eq!(supersedes(&world, "thr", "third").await, ["second"]);
         front.reload(&world).await;
         assert_eq!(front.inbox.len(), 1);
@@ -310,7 +322,7 @@ pub(crate) async fn rule_09_interrupted_runs_pass_the_thread_on<F: Fixture>() {
     world.submit_accepted("pushy", by_bob).await;
     front.reload(&world).await;
     front.drain();
-    assert_eq!(front.commit(&world).await.unwrap().woken, [RunId::from("pushy")], "no other is in line");
+    assert_eq!(front.commit(&world).await.unwrap().woken, [RunId::from("pushy")], "no other run is queued");
     enqueued(&world, "thr", "patient").await;
     let mut pushy = claim(&world, "pushy").await.unwrap();
     pushy.drain();
@@ -378,7 +390,7 @@ pub(crate) async fn rule_09_concurrent_creations_fill_the_queue_up_to_its_bound<
             let world = world.clone();
             tokio::spawn(async move {
                 let run = format!("run_{index}");
-                // The thread is there, so whatever happens on it refuses nobody.
+                // The thread exists, so concurrent creations on it are queued and none is refused.
                 let create = creation(&world, order("thr", &run), OnBusy::Enqueue, false).await;
                 world.store.create(create).await.unwrap();
             })

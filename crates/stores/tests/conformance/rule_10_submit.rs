@@ -1,4 +1,4 @@
-//! Rule 10: one transaction decides who wins, and what is not taken leaves nothing behind.
+//! Rule 10: one transaction decides which item wins. A refused item leaves no trace.
 
 use engine::store::{ApprovalFilter, Page, StoreError};
 use machine::decision::{Decision, DecisionAction, Payload, Resume};
@@ -37,7 +37,7 @@ pub(crate) async fn rule_10_a_taken_decision_marks_the_row_and_wakes_the_run<F: 
 
 pub(crate) async fn rule_10_an_unknown_run_is_not_found<F: Fixture>() {
     let (_fixture, world) = F::open().await;
-    let verdict = world.store.submit(&world.tenant, &"nobody".into(), interrupt()).await;
+    let verdict = world.store.submit(&world.tenant, &"missing".into(), interrupt()).await;
     assert_eq!(verdict, Err(StoreError::NotFound));
 }
 
@@ -140,7 +140,7 @@ fn end_run() -> DecisionAction {
     DecisionAction::Cancel { reason: Some("no".into()), then: Some(OnReject::EndRun) }
 }
 
-/// A run with two calls that wait for an approval each, and whose answers nobody has heard.
+/// A run with two calls, each of which waits for an approval.
 async fn two_held(world: &World) -> Worker {
     let mut worker = started(world, "thr", "run").await;
     worker.asks(&[("a", "transfer"), ("b", "transfer")]);
@@ -158,11 +158,11 @@ pub(crate) async fn rule_10_nothing_is_accepted_after_a_denial_that_ends_the_run
     assert_eq!(submit(&world, "run", behind.clone()).await, Verdict::Refused(Refusal::RunOver));
     let remembered = world.store.decision(&world.tenant, &"run".into(), &"second".into()).await;
     assert_eq!(remembered, Ok(None));
-    // Neither where it arrives at the worker, which has not looked yet.
+    // Nor is it accepted at the worker, which has not read its inbox yet.
     worker.accept(behind.clone());
     assert_eq!(worker.commit(&world).await, Err(StoreError::Behind));
     assert_eq!(snapshot(&world, &[&worker.lease]).await, before);
-    // The denial itself is known again, and an interrupt ends the run at once.
+    // The denial itself is recognized when it is sent again. The run ends once its worker processes the denial.
     assert_eq!(submit(&world, "run", Item::Decision(denial)).await, Verdict::AlreadyApplied);
     worker.reload(&world).await;
     worker.drain();
@@ -179,7 +179,7 @@ pub(crate) async fn rule_10_an_interrupt_is_accepted_after_a_denial_that_ends_th
     world.submit_accepted("run", Item::Decision(worker.decision("a", None, end_run()))).await;
     worker.reload(&world).await;
     worker.drain();
-    // At the worker, in the very commit that hears the denial.
+    // The worker accepts the interrupt in the same commit that processes the denial.
     worker.accept(interrupt());
     worker.commit(&world).await.unwrap();
     assert_eq!(world.run("run").await.status, PublicRunStatus::Interrupted);
@@ -275,7 +275,7 @@ pub(crate) async fn rule_10_an_answered_approval_shows_its_answer_and_is_not_pen
     assert_eq!((view.status, view.reason.as_deref()), (ApprovalStatus::Rejected, Some("no")));
     assert_eq!((view.decided_by, view.edited), (Some("ana".into()), None));
     assert_eq!(listed(Some(ApprovalStatus::Pending)).await, []);
-    // Whoever asks for all of them misses none.
+    // A list without a status filter contains all of them.
     assert_eq!(listed(None).await.len(), 2);
     assert_eq!(listed(Some(ApprovalStatus::Approved)).await, std::slice::from_ref(&yes.suspension));
     assert_eq!(listed(Some(ApprovalStatus::Rejected)).await, only_the_other);
@@ -290,7 +290,7 @@ pub(crate) async fn rule_10_an_answered_approval_shows_its_answer_and_is_not_pen
     assert_eq!(listed(None).await.len(), 2);
 }
 
-/// The same list, whichever way the store finds it: of the tenant, of its thread, of its run.
+/// Lists by tenant, by thread and by run, and asserts that all three return the same.
 async fn listed_in_all_ways(world: &World, filter: ApprovalFilter) -> Vec<SuspensionId> {
     let mut ways = Vec::new();
     for (run, thread) in [(None, None), (None, Some("thr".into())), (Some("run".into()), None)] {
@@ -311,14 +311,22 @@ pub(crate) async fn rule_10_a_changed_tool_is_reported_and_the_item_accepted<F: 
     assert_eq!(submit(&world, "run", Item::Decision(changed)).await, Verdict::ToolChanged);
     let shown = world.store.suspension(&world.tenant, &decision.suspension).await.unwrap().unwrap();
     let void = (ApprovalStatus::Expired, Some("system".into()), Some("tool_changed"));
-    assert_eq!((shown.status, shown.decided_by, shown.reason.as_deref()), void, "before it is heard");
+    assert_eq!(
+        (shown.status, shown.decided_by, shown.reason.as_deref()),
+        void,
+        "before the worker processes it"
+    );
     let verdict = submit(&world, "run", Item::Decision(decision.clone())).await;
     assert_eq!(verdict, Verdict::Refused(Refusal::Answered));
     worker.reload(&world).await;
     worker.drain();
     worker.commit(&world).await.unwrap();
     let shown = world.store.suspension(&world.tenant, &decision.suspension).await.unwrap().unwrap();
-    assert_eq!((shown.status, shown.decided_by, shown.reason.as_deref()), void, "and after");
+    assert_eq!(
+        (shown.status, shown.decided_by, shown.reason.as_deref()),
+        void,
+        "after the worker has processed it"
+    );
     let again = worker.decision("call_run", None, approve());
     assert_ne!(again.suspension, decision.suspension);
     assert_eq!(submit(&world, "run", Item::Decision(again)).await, Verdict::Accepted);
@@ -338,7 +346,7 @@ fn early(worker: &Worker, call: &str, digest: Digest) -> Item {
     Item::Early { decision, digest }
 }
 
-/// The model has asked for two calls, and both stand at the gate.
+/// The model has asked for two calls, and both are waiting at the gate.
 async fn at_the_gate(world: &World) -> Worker {
     let mut worker = started(world, "thr", "run").await;
     worker.asks_without_gates(&[("a", "echo"), ("b", "transfer")]);
@@ -357,7 +365,7 @@ pub(crate) async fn rule_10_an_early_decision_answers_the_approval_as_it_opens<F
     worker.commit(&world).await.unwrap();
     let decision = worker.decision("b", None, reject());
     let shown = world.store.suspension(&world.tenant, &decision.suspension).await.unwrap().unwrap();
-    assert!(shown.answered, "nobody else can decide it");
+    assert!(shown.answered, "the early decision has answered it");
     let verdict = submit(&world, "run", Item::Decision(decision.clone())).await;
     assert_eq!(verdict, Verdict::Refused(Refusal::Answered));
     worker.reload(&world).await;
@@ -377,7 +385,7 @@ pub(crate) async fn rule_10_an_early_decision_is_for_its_arguments_alone<F: Fixt
         decision.id = Some("second".into());
     }
     let verdict = submit(&world, "run", second).await;
-    assert_eq!(verdict, Verdict::Refused(Refusal::NotHeld), "one is kept for a call");
+    assert_eq!(verdict, Verdict::Refused(Refusal::NotHeld), "at most one early decision is kept per call");
     worker.poll_inbox(&world).await;
     worker.pass_gates();
     worker.commit(&world).await.unwrap();

@@ -27,7 +27,7 @@ pub(crate) async fn rule_11_a_call_id_is_used_once_in_a_thread<F: Fixture>() {
     assert!(matches!(refused, Err(StoreError::Impossible(_))), "{refused:?}");
     assert_eq!(snapshot(&world, &[&second.lease]).await, before);
     let nothing = world.store.taken_call_ids(&second.lease, &["b".to_owned()]).await.unwrap();
-    assert!(nothing.is_empty(), "the other call of the refused commit is free");
+    assert!(nothing.is_empty(), "the other call id of the refused commit is unused");
 
     second.reload(&world).await;
     let taken = world.store.taken_call_ids(&second.lease, &["a".to_owned()]).await.unwrap();
@@ -106,7 +106,7 @@ pub(crate) async fn rule_11_another_thread_may_use_the_same_message_id<F: Fixtur
     assert!(world.store.create(create).await.unwrap().lease.is_some());
 }
 
-/// Otherwise it would be accepted, and could never start.
+/// Otherwise the store would accept a run that could never start.
 pub(crate) async fn rule_11_a_message_id_of_a_queued_run_is_used_too<F: Fixture>() {
     let (_fixture, world) = F::open().await;
     let mut front = started(&world, "thr", "front").await;
@@ -125,7 +125,7 @@ pub(crate) async fn rule_11_a_message_id_of_a_queued_run_is_used_too<F: Fixture>
     behind.commit(&world).await.unwrap();
 }
 
-/// Otherwise the run in line could never start.
+/// Otherwise the queued run could never start.
 pub(crate) async fn rule_11_a_call_whose_message_id_a_queued_run_has_is_refused<F: Fixture>() {
     let (_fixture, world) = F::open().await;
     let mut front = started(&world, "thr", "front").await;

@@ -93,9 +93,9 @@ pub(crate) async fn rule_12_a_lease_dies_with_its_process<F: Fixture>() {
     assert_eq!(lost.commit(&world).await, Err(StoreError::Fenced));
     assert_eq!(world.store.release(&lost.lease).await, Err(StoreError::Fenced));
     let claimed = world.store.claim(Claim::Next { limit: 10, skip_tenant: None }).await.unwrap().remove(0);
-    assert!(claimed.lease.epoch > lost.lease.epoch, "epochs go on rising");
+    assert!(claimed.lease.epoch > lost.lease.epoch, "epochs keep increasing");
     let doubt_at = world.clock.now().plus_ms(F::LATE_MS);
-    assert_eq!(claimed.doubt_at, doubt_at, "from here on the old process cannot send any more");
+    assert_eq!(claimed.doubt_at, doubt_at, "the old process cannot send after this time");
     assert_eq!(lost.commit(&world).await, Err(StoreError::Fenced));
     assert!(!world.store.may_send(&lost.lease));
     let mut second = Worker::from_claim(&world, claimed);
@@ -153,7 +153,7 @@ pub(crate) async fn rule_12_what_plugins_keep_and_calls_used_survive<F: Fixture>
     worker.commit(&world).await.unwrap();
     let later = started(&world, "thr", "later").await;
     let kept = world.store.plugin_state(&later.lease).await.unwrap();
-    assert_eq!(kept.len(), 1, "what the first run kept for itself is not of this run");
+    assert_eq!(kept.len(), 1, "run-scoped state of the first run is not visible to this run");
     let world = fixture.crash(world).await;
     let later = claim(&world, "later").await.unwrap();
     assert_eq!(world.store.plugin_state(&later.lease).await.unwrap(), kept);

@@ -38,7 +38,7 @@ fn names(messages: &[MessageView]) -> Vec<&str> {
     messages.iter().map(|view| view.id.as_str()).collect()
 }
 
-/// The run that holds the thread by now, started.
+/// Claims the run that now holds the thread, and starts it.
 async fn starts(world: &World, run: &str) -> Worker {
     let asked = Claim::Run { tenant: world.tenant.clone(), run: run.into() };
     let claimed = world.store.claim(asked).await.unwrap().remove(0);
@@ -52,7 +52,7 @@ async fn starts(world: &World, run: &str) -> Worker {
 
 pub(crate) async fn rule_13_messages_are_listed_as_they_joined_in_pages<F: Fixture>() {
     let (_fixture, world) = F::open().await;
-    // The ids of the runs and their messages say nothing about the order.
+    // The ids of the runs and of their messages do not follow the order.
     for run in ["z", "a", "m"] {
         let mut worker = started(&world, "thr", run).await;
         let (first, second) = (format!("y_{run}"), format!("x_{run}"));
@@ -84,13 +84,13 @@ pub(crate) async fn rule_13_messages_are_listed_as_they_joined_in_pages<F: Fixtu
     for view in &everything {
         let log = world.store.events(&world.tenant, &view.run, view.seq - 1, 1).await.unwrap();
         let Fact::MessageAdded(message) = &log[0].readable().unwrap().event.fact else {
-            panic!("no message is added there")
+            panic!("this event adds no message")
         };
         let said = view.said.as_ref().unwrap();
         assert_eq!(
             (message, log[0].readable().unwrap().event.at),
             (&said.message, said.at),
-            "as the log has it"
+            "the listed message is the one in the log"
         );
         assert_eq!(*message.id(), view.id);
     }
@@ -135,7 +135,7 @@ pub(crate) async fn rule_13_what_waits_to_join_is_not_there_yet<F: Fixture>() {
     assert_eq!(end, None);
     let of_user: Vec<&str> = names(&rest).into_iter().filter(|id| id.starts_with("msg_user")).collect();
     assert_eq!(of_user, ["msg_user_pushy", "msg_user_patient"], "each joined as its run started");
-    assert_eq!(before.0.len() + rest.len(), all(&world, "thr", 100).await.len(), "no page loses one");
+    assert_eq!(before.0.len() + rest.len(), all(&world, "thr", 100).await.len(), "no page omits a message");
 }
 
 pub(crate) async fn rule_13_a_thread_without_messages_is_not_a_thread_that_is_not_there<F: Fixture>() {

@@ -38,7 +38,7 @@ pub(crate) async fn rule_14_a_key_is_bound_with_its_run<F: Fixture>() {
     let bound = Some((RunId::from("run"), Digest::sha256(b"hello")));
     assert_eq!(posted(&world, "thr", "ana k").await, bound);
     assert_eq!(posted(&world, "thr", "ana").await, None);
-    assert_eq!(posted(&world, "thr_2", "ana k").await, None, "it counts within its thread");
+    assert_eq!(posted(&world, "thr_2", "ana k").await, None, "a key is valid within its thread only");
     assert_eq!(posted(&world.for_tenant("thief"), "thr", "ana k").await, None);
     let world = fixture.crash(world).await;
     assert_eq!(posted(&world, "thr", "ana k").await, bound);
@@ -56,7 +56,7 @@ pub(crate) async fn rule_14_a_creation_whose_key_is_taken_is_stale<F: Fixture>()
     let late = keyed(&world, "thr", "late", OnBusy::Reject, key("k", "hello")).await;
     let first = keyed(&world, "thr", "first", OnBusy::Reject, key("k", "hello")).await;
     world.store.create(first).await.unwrap();
-    // The run ends without having started: the thread is again what the second one was judged on.
+    // The run ends without having started, so the thread is again as the second creator saw it.
     let mut worker = claim(&world, "first").await.unwrap();
     worker.accept(Item::Interrupt { cause: InterruptCause::Person("bob".into()) });
     worker.commit(&world).await.unwrap();
@@ -76,7 +76,7 @@ pub(crate) async fn rule_14_a_creation_that_is_refused_binds_no_key<F: Fixture>(
     started(&world, "thr", "front").await;
     assert_eq!(world.store.create(stale).await, Err(StoreError::Stale));
     let mut again = keyed(&world, "thr", "again", OnBusy::Enqueue, key("k", "hello")).await;
-    // Somebody else's message id: the rows contradict what is stored.
+    // The message id of another run: the rows contradict what is stored.
     let mut order = order("thr", "again");
     order.message.as_mut().unwrap().id = "msg_user_front".into();
     let clash = creation(&world, order, OnBusy::Enqueue, false).await;
@@ -95,7 +95,7 @@ pub(crate) async fn rule_14_of_many_creations_under_one_key_one_is_made<F: Fixtu
         .map(|number| {
             let world = world.clone();
             tokio::spawn(async move {
-                // Whoever is refused looks again, as the key would have it.
+                // A creator that is refused looks the key up again.
                 loop {
                     if posted(&world, "thr", "k").await.is_some() {
                         return false;
@@ -119,7 +119,7 @@ pub(crate) async fn rule_14_of_many_creations_under_one_key_one_is_made<F: Fixtu
     assert_eq!(runs.items.len(), 2);
 }
 
-/// Says the same to everybody.
+/// Gives every request the same answer.
 struct AnswersAtOnce;
 
 impl Model for AnswersAtOnce {
@@ -148,10 +148,10 @@ pub(crate) async fn rule_14_a_hundred_posts_under_one_key_start_one_run<F: Fixtu
         for post in posts {
             runs.insert(post.await.unwrap().unwrap().run);
         }
-        assert_eq!(runs.len(), 1, "each of them was told the same run");
+        assert_eq!(runs.len(), 1, "every post returned the same run");
         let filter = RunFilter { thread: Some(thread.as_str().into()), ..RunFilter::default() };
         let stored = world.store.runs(&world.tenant, &filter, &Page::default()).await.unwrap();
-        assert_eq!(stored.items.len(), 1, "and there is no other");
+        assert_eq!(stored.items.len(), 1, "no other run exists");
         let run = runs.pop_first().unwrap();
         engine.wait_until_ended(&world.tenant, &run).await.unwrap();
         let repeat = engine.post(says("hello")).await.unwrap();
@@ -177,7 +177,11 @@ pub(crate) async fn rule_17_a_key_has_a_largest_size_and_goes_with_its_thread<F:
     worker.commit(&world).await.unwrap();
     world.store.delete_thread(&world.tenant, &"thr".into()).await.unwrap();
     assert_eq!(posted(&world, "thr", &scope).await, None);
-    let anew = keyed(&world, "thr", "anew", OnBusy::Reject, key(&scope, "other")).await;
+    let anew = keyed(&world, "thr", "second", OnBusy::Reject, key(&scope, "other")).await;
     world.store.create(anew).await.unwrap();
-    assert_eq!(posted(&world, "thr", &scope).await.unwrap().0.as_str(), "anew", "the key is free again");
+    assert_eq!(
+        posted(&world, "thr", &scope).await.unwrap().0.as_str(),
+        "second",
+        "the key can be used again"
+    );
 }

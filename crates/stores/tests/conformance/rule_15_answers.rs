@@ -1,4 +1,4 @@
-//! Rules 15 and 16: what is kept for a run beside its log, and shown to whoever has no lease.
+//! Rules 15 and 16: data that is stored for a run besides its log, and that a caller without a lease can read.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -37,16 +37,16 @@ pub(crate) async fn rule_15_the_first_answer_under_a_scope_is_kept<F: Fixture>()
     let first = StoredResponse { status: 202, ..answer("body", "{\"a\":\"\0ü\"}") };
     assert_eq!(remember(&world, "run", "k", first.clone()).await, Ok(first.clone()));
     assert_eq!(remember(&world, "run", "k", answer("other", "later")).await, Ok(first.clone()));
-    assert_eq!(world.store.metrics().commits, commits, "it is no commit of the run");
+    assert_eq!(world.store.metrics().commits, commits, "storing a response is not a commit of the run");
     assert_eq!(remembered(&world, "run", "k").await, Some(first.clone()));
     assert_eq!(remembered(&world, "run", "k2").await, None);
-    assert_eq!(remembered(&world, "run_2", "k").await, None, "it counts within its run");
+    assert_eq!(remembered(&world, "run_2", "k").await, None, "a scope is valid within its run only");
     assert_eq!(remembered(&world.for_tenant("thief"), "run", "k").await, None);
     assert_eq!(
         remember(&world.for_tenant("thief"), "run", "k2", answer("b", "a")).await,
         Err(StoreError::NotFound)
     );
-    assert_eq!(remember(&world, "nobody", "k", answer("b", "a")).await, Err(StoreError::NotFound));
+    assert_eq!(remember(&world, "missing", "k", answer("b", "a")).await, Err(StoreError::NotFound));
     let world = fixture.crash(world).await;
     assert_eq!(remembered(&world, "run", "k").await, Some(first));
 }
@@ -88,7 +88,7 @@ pub(crate) async fn rule_17_an_answer_has_a_largest_size_and_goes_with_its_threa
     assert_eq!(remember(&world, "run", &scope, longest.clone()).await, Ok(longest));
     world.store.delete_thread(&world.tenant, &"thr".into()).await.unwrap();
     assert_eq!(remembered(&world, "run", &scope).await, None);
-    // A run with the same name is another one.
+    // A later run with the same id is a different run.
     queued(&world, "thr", "run").await;
     assert_eq!(remembered(&world, "run", &scope).await, None);
 }
@@ -120,7 +120,7 @@ pub(crate) async fn rule_17_remembered_answers_of_a_run_are_bounded<F: Fixture>(
     for scope in ["k0", "k1023"] {
         assert_eq!(remembered(&world, "run", scope).await, Some(answer("body", scope)));
         let again = remember(&world, "run", scope, answer("other", "later")).await;
-        assert_eq!(again, Ok(answer("body", scope)), "what is kept is still given");
+        assert_eq!(again, Ok(answer("body", scope)), "stored responses are still returned");
     }
     assert!(remember(&world, "run_2", "k", answer("body", "a")).await.is_ok(), "another run has room");
 }
@@ -148,13 +148,13 @@ pub(crate) async fn rule_16_what_plugins_keep_is_shown_without_a_lease<F: Fixtur
     let keys: Vec<(&str, Scope)> = shown.iter().map(|row| (row.key.as_str(), row.scope)).collect();
     assert_eq!(keys, [("a", Scope::Run), ("z", Scope::Run), ("b", Scope::Thread)]);
     let decoded: Vec<_> = shown.iter().map(|row| row.clone().decoded().unwrap()).collect();
-    assert_eq!(world.store.plugin_state(&worker.lease).await.unwrap(), decoded, "as the worker sees it");
+    assert_eq!(world.store.plugin_state(&worker.lease).await.unwrap(), decoded, "the worker sees the same");
     worker.succeeds("a");
     worker.finish_with("done");
     worker.commit(&world).await.unwrap();
-    assert_eq!(state("run").await.unwrap(), shown, "also when the run is over");
+    assert_eq!(state("run").await.unwrap(), shown, "even after the run has ended");
     queued(&world, "thr", "later").await;
-    assert_eq!(state("later").await.unwrap(), shown[2..], "what is kept for the thread is of every run");
-    assert_eq!(state("nobody").await, Err(StoreError::NotFound));
+    assert_eq!(state("later").await.unwrap(), shown[2..], "every run sees the state of its thread");
+    assert_eq!(state("missing").await, Err(StoreError::NotFound));
     assert_eq!(world.store.state(&"thief".into(), &"run".into()).await, Err(StoreError::NotFound));
 }

@@ -1,4 +1,4 @@
-//! Rule 18: what is read of a log at once has a largest size, and whoever goes on gets the rest.
+//! Rule 18: one read of a log has a maximum size in bytes. Further reads return the rest.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::fixture::{Fixture, World};
 use crate::worker::{Worker, started};
 
-/// A call answers with a text of so many bytes.
+/// A call returns a text of `bytes` bytes.
 fn returns(worker: &mut Worker, call: &str, bytes: usize) {
     let (step, attempt) = (worker.call(call).step, worker.call(call).attempts);
     let value = Arc::new(Value::from("x".repeat(bytes)));
@@ -62,7 +62,7 @@ pub(crate) async fn rule_18_what_is_read_at_once_has_a_largest_size<F: Fixture>(
         }
         let (_, full) = pages.split_last().unwrap();
         assert!(full.len() >= 3, "{} pages", pages.len());
-        // As much as there is room for.
+        // Each page is as full as the limit allows.
         assert!(full.iter().all(|page| bytes(page) > third));
         let read: Vec<u64> = pages.iter().flatten().map(|committed| committed.event.seq).collect();
         assert_eq!(read, (1..=last).collect::<Vec<u64>>());

@@ -1,4 +1,4 @@
-//! Rule 18: how many runs there are in each status, and how much is accepted and not heard.
+//! Rule 19: counts of runs per status, and of accepted inbox items that no worker has processed yet.
 
 use std::collections::BTreeMap;
 

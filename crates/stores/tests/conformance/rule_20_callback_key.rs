@@ -1,4 +1,4 @@
-//! Rule 20: the key of callbacks is the first one that was offered, for every process, until it is rotated or removed.
+//! Rule 20: every process uses the callback key that was offered first, until it is rotated or removed.
 
 use std::collections::BTreeSet;
 
@@ -21,10 +21,10 @@ fn rotated(current: u8, previous: u8) -> StoredCallbackKeys {
 pub(crate) async fn rule_20_the_first_key_is_kept_over_a_crash<F: Fixture>() {
     let (mut fixture, world) = F::open().await;
     let commits = world.store.metrics().commits;
-    assert_eq!(world.store.callback_keys(None).await, Ok(None), "looking keeps nothing");
+    assert_eq!(world.store.callback_keys(None).await, Ok(None), "a read stores no key");
     assert_eq!(world.store.callback_keys(Some(key(7))).await, Ok(Some(only(7))));
     assert_eq!(world.store.callback_keys(Some(key(8))).await, Ok(Some(only(7))));
-    assert_eq!(world.store.metrics().commits, commits, "it is no commit of a run");
+    assert_eq!(world.store.metrics().commits, commits, "storing a key is not a commit of a run");
     let world = fixture.crash(world).await;
     assert_eq!(world.store.callback_keys(Some(key(9))).await, Ok(Some(only(7))));
 }

@@ -1,4 +1,5 @@
-//! Rule 21: what came with a message belongs to its thread: kept with the run, found for no other, gone with the thread.
+//! Rule 21: an inline agent belongs to the thread of its message. It is stored with the run, only runs of this thread
+//! find it, and it is deleted with the thread.
 
 use std::sync::Arc;
 
@@ -18,7 +19,7 @@ use crate::worker::{Worker, creation, creation_with_inline_agent, order, queued,
 
 const WORDS: &str = "the words of \0 acme";
 
-/// Whether a run of this thread would find what came with these words.
+/// Whether a run of this thread would find the inline agent with this text.
 async fn finds(world: &World, thread: &str, words: &str) -> bool {
     let digest = Digest::sha256(words.as_bytes());
     let found = world.store.revision(&world.tenant, &ThreadId::from(thread), &digest).await.unwrap();
@@ -26,7 +27,7 @@ async fn finds(world: &World, thread: &str, words: &str) -> bool {
     found.is_some()
 }
 
-/// Created and started in one commit, with what came along.
+/// Creates and starts a run with its inline agent in one commit.
 async fn started_with_inline_agent(world: &World, thread: &str, run: &str) -> Worker {
     let create = creation_with_inline_agent(world, order(thread, run), OnBusy::Reject, true, WORDS).await;
     Worker::created(world, create).await
@@ -41,8 +42,12 @@ pub(crate) async fn rule_21_what_came_with_a_message_is_kept_with_its_run<F: Fix
     let (mut fixture, world) = F::open().await;
     assert!(!finds(&world, "thr", WORDS).await);
     started_with_inline_agent(&world, "thr", "run").await;
-    assert_eq!(world.store.metrics().commits, 1, "it is kept in the commit that creates the run");
-    // The same in line behind it, something else, and something with a key.
+    assert_eq!(
+        world.store.metrics().commits,
+        1,
+        "the inline agent is stored in the commit that creates the run"
+    );
+    // The same inline agent for a queued run, another one, and one of a message with a key.
     for (run, words) in [("same", WORDS), ("other", "other words")] {
         let create =
             creation_with_inline_agent(&world, order("thr", run), OnBusy::Enqueue, false, words).await;
@@ -67,10 +72,10 @@ pub(crate) async fn rule_21_it_is_found_for_its_own_thread_alone<F: Fixture>() {
     let stranger = world.for_tenant("thief");
     queued(&stranger, "thr", "run").await;
     assert!(!finds(&world, "thr_2", WORDS).await);
-    assert!(!finds(&world, "thr_3", WORDS).await, "there is no such thread");
+    assert!(!finds(&world, "thr_3", WORDS).await, "the thread does not exist");
     assert!(!finds(&stranger, "thr", WORDS).await);
     assert!(finds(&world, "thr", WORDS).await);
-    // What was put is there for all.
+    // A configured revision is visible to every thread.
     world.store.put_revision(&Digest::sha256(b"configured"), "configured").await.unwrap();
     for world in [&world, &stranger] {
         assert!(finds(world, "thr", "configured").await && finds(world, "thr_3", "configured").await);
@@ -88,12 +93,12 @@ pub(crate) async fn rule_21_it_goes_with_its_thread_and_with_no_other<F: Fixture
     assert_eq!(world.store.delete_thread(&world.tenant, &thread).await, Err(StoreError::Stale));
     assert!(finds(&world, "thr", WORDS).await);
     end(&world, &mut worker).await;
-    assert!(finds(&world, "thr", WORDS).await, "a run that has ended can be read");
+    assert!(finds(&world, "thr", WORDS).await, "the agent of an ended run can still be read");
     world.store.delete_thread(&world.tenant, &thread).await.unwrap();
     assert!(!finds(&world, "thr", WORDS).await);
     assert!(finds(&world, "thr_2", WORDS).await && finds(&stranger, "thr", WORDS).await);
-    // A thread of the same name begins with nothing.
-    let mut worker = started(&world, "thr", "anew").await;
+    // A new thread with the same id has no inline agents.
+    let mut worker = started(&world, "thr", "second").await;
     assert!(!finds(&world, "thr", WORDS).await);
     end(&world, &mut worker).await;
     let mut worker = started_with_inline_agent(&world, "thr", "again").await;
@@ -101,14 +106,14 @@ pub(crate) async fn rule_21_it_goes_with_its_thread_and_with_no_other<F: Fixture
     end(&world, &mut worker).await;
     world.store.delete_thread(&world.tenant, &thread).await.unwrap();
     assert!(!finds(&world, "thr", WORDS).await);
-    assert!(finds(&world, "thr", "configured").await, "what was put stays");
+    assert!(finds(&world, "thr", "configured").await, "the configured revision is kept");
 }
 
 pub(crate) async fn rule_21_a_creation_that_is_refused_leaves_none_of_it<F: Fixture>() {
     let (_fixture, world) = F::open().await;
     let thread = ThreadId::from("thr");
     world.store.put_thread(&world.tenant, &thread, &serde_json::Value::Null).await.unwrap();
-    // The thread goes between the look at it and the creation.
+    // The thread is deleted after the creator has read it and before it creates the run.
     for starts in [true, false] {
         let late =
             creation_with_inline_agent(&world, order("thr", "late"), OnBusy::Reject, starts, WORDS).await;
@@ -118,16 +123,16 @@ pub(crate) async fn rule_21_a_creation_that_is_refused_leaves_none_of_it<F: Fixt
         world.store.put_thread(&world.tenant, &thread, &serde_json::Value::Null).await.unwrap();
         assert!(!finds(&world, "thr", WORDS).await);
     }
-    // Somebody else was faster.
+    // Another run was created first.
     let stale = creation_with_inline_agent(&world, order("thr", "stale"), OnBusy::Reject, true, WORDS).await;
     started(&world, "thr", "front").await;
     assert_eq!(world.store.create(stale).await, Err(StoreError::Stale));
-    // Somebody else's message id: the rows contradict what is stored.
+    // The message id of another run: the rows contradict what is stored.
     let mut taken = order("thr", "taken");
     taken.message.as_mut().unwrap().id = "msg_user_front".into();
     let taken = creation_with_inline_agent(&world, taken, OnBusy::Enqueue, false, WORDS).await;
     assert!(matches!(world.store.create(taken).await, Err(StoreError::Impossible(_))));
-    // Its run is pinned to something else.
+    // The run is pinned to another revision.
     for (thread, on_busy, starts) in [("thr", OnBusy::Enqueue, false), ("thr_2", OnBusy::Reject, true)] {
         let other = creation(&world, order(thread, "other"), on_busy, starts).await;
         let other = Create { inline_agent: Some(InlineAgent::new(WORDS)), ..other };
@@ -142,7 +147,7 @@ pub(crate) async fn rule_21_the_same_comes_to_many_threads_at_once<F: Fixture>()
     let creations: Vec<_> = (0..40)
         .map(|number| {
             let world = world.clone();
-            // Every second one brings nothing.
+            // Every second message has no inline agent.
             tokio::spawn(async move {
                 let (thread, run) = (format!("thr_{number}"), format!("run_{number}"));
                 let order = order(&thread, &run);
@@ -163,7 +168,7 @@ pub(crate) async fn rule_21_the_same_comes_to_many_threads_at_once<F: Fixture>()
     }
 }
 
-/// Says a word for each permit.
+/// Gives one answer per permit.
 struct AnswersOnPermit(Arc<Semaphore>);
 
 impl Model for AnswersOnPermit {

@@ -56,11 +56,11 @@ pub(crate) async fn rule_22_a_thread_that_was_absent_is_created_once<F: Fixture>
         let first = creation(&world, order("thr", "first"), OnBusy::Enqueue, starts).await;
         let second = creation(&world, order("thr", "second"), OnBusy::Enqueue, starts).await;
         world.store.create(first).await.unwrap();
-        assert_eq!(world.store.create(second).await, Err(StoreError::Stale), "it is there by now");
+        assert_eq!(world.store.create(second).await, Err(StoreError::Stale), "the thread exists by now");
     }
 }
 
-/// Of a deletion and a creation at the same time one wins, and the other is refused.
+/// When a deletion and a creation race, one wins and the other is refused.
 pub(crate) async fn rule_22_a_deletion_and_a_creation_at_once_do_not_both_succeed<F: Fixture>() {
     let (_fixture, world) = F::open().await;
     for round in 0..rounds(40) {

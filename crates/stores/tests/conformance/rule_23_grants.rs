@@ -1,4 +1,4 @@
-//! Rule 22: grants are rows of their own, for one thread of one tenant, until they are revoked.
+//! Rule 23: a grant is a row of its own. It is valid for one thread of one tenant until it is revoked.
 
 use engine::store::{AutoApproval, GRANTS_READ_MAX, GrantFilter, GrantView, Lease, Page, StoreError};
 use machine::decision::{DecisionAction, Resume};
@@ -10,7 +10,7 @@ use crate::fixture::{Fixture, World};
 use crate::rule_06_tenants::all;
 use crate::worker::{Worker, held, started, tool};
 
-/// Approves the held call of a run, and later ones of its tool.
+/// Approves the held call of a run, and all later calls of the same tool.
 async fn allow_from_here_on(world: &World, worker: &mut Worker, call: &str) -> GrantId {
     let resume = Resume { apply_to_future: true, ..Resume::default() };
     let decision = worker.decision(call, None, DecisionAction::Resume(resume));
@@ -90,7 +90,7 @@ pub(crate) async fn rule_23_auto_approve_replaces_itself_and_its_end_revokes_eve
     auto_approve(&world, "thr", "grt_first", "ana").await;
     world.clock.advance(5);
     auto_approve(&world, "thr", "grt_second", "bo").await;
-    // The one for every tool comes first, however old the others are.
+    // The grant for every tool comes first, however old the others are.
     assert_eq!(for_transfer(&world, &later.lease).await, ["grt_second".to_owned(), of_the_tool[0].clone()]);
     let granted = world.store.grants_for(&later.lease, &"urgent".into()).await.unwrap();
     let everything = Grant { id: "grt_second".into(), by: "bo".into(), covers: GrantCoverage::Thread };
@@ -99,10 +99,14 @@ pub(crate) async fn rule_23_auto_approve_replaces_itself_and_its_end_revokes_eve
     assert_eq!(thread.auto_approved_by, Some("bo".into()));
     world.store.set_auto_approve(&world.tenant, &"thr".into(), None).await.unwrap();
     assert_eq!(for_transfer(&world, &later.lease).await, [""; 0]);
-    assert_eq!(for_transfer(&world, &elsewhere.lease).await.len(), 1, "another thread keeps its own");
+    assert_eq!(
+        for_transfer(&world, &elsewhere.lease).await.len(),
+        1,
+        "the grants of another thread are kept"
+    );
     let thread = world.store.thread(&world.tenant, &"thr".into()).await.unwrap();
     assert_eq!((thread.auto_approved_by, thread.approved_tools), (None, Vec::new()));
-    // What was revoked may be given again.
+    // A revoked grant may be given again.
     allow_from_here_on(&world, &mut later, "call_later").await;
     let last = started(&world, "thr", "last").await;
     assert_eq!(for_transfer(&world, &last.lease).await.len(), 1);
@@ -136,7 +140,7 @@ pub(crate) async fn rule_23_another_tenant_finds_and_revokes_nothing<F: Fixture>
         assert_eq!(other.store.revoke_grant(&other.tenant, &id).await, Err(StoreError::NotFound));
     }
     other.store.set_auto_approve(&other.tenant, &"thr".into(), None).await.unwrap();
-    // The same id is another grant there.
+    // The same id names another grant in the other tenant.
     auto_approve(&other, "thr", "grt_all", "eve").await;
     other.store.revoke_grant(&other.tenant, &"grt_all".into()).await.unwrap();
     assert_eq!(ids(&world).await.len(), 2);
@@ -152,7 +156,7 @@ pub(crate) async fn rule_23_grants_are_listed_newest_first_in_pages_and_by_giver
             .await
             .unwrap();
         auto_approve(&world, &thread, &format!("grt_{number}"), by).await;
-        // The last two are of one moment.
+        // The last two have the same time.
         world.clock.advance(if number < 3 { 5 } else { 0 });
     }
     let by_ana = GrantFilter { by: Some("ana".into()) };

@@ -1,4 +1,4 @@
-//! Something of everything in one store: runs that wait, stand in line, have ended, delegate and are in doubt.
+//! Sample data of every kind in one store: runs that wait, are queued, have ended, delegate and are in doubt.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -25,8 +25,8 @@ pub(crate) async fn freeze_agent(world: &World) {
     world.store.put_revision(&Digest::sha256(b"revision"), "revision").await.unwrap();
 }
 
-/// Runs that wait, stand in line, have ended, delegate, and have something in their inboxes; two tenants. One of them is
-/// under way and has to be lost with its process, see [`take_over_lost`].
+/// Runs of two tenants that wait, are queued, have ended, delegate, and have inbox items. One run is in progress; the
+/// test has to crash its process, see [`take_over_lost`].
 pub(crate) async fn populate(world: &World) {
     freeze_agent(world).await;
     parked(world, "thr", "waits", "transfer").await;
@@ -50,7 +50,7 @@ pub(crate) async fn populate(world: &World) {
     lost.commit(world).await.unwrap();
 }
 
-/// After the process was lost: whoever takes its runs over finds one in doubt.
+/// Claims the runs of the lost process. One of their calls is in doubt.
 pub(crate) async fn take_over_lost(world: &World) {
     let mut found = next_workers(world, 20).await;
     let lost = found.iter_mut().find(|worker| worker.lease.run.as_str() == "lost").unwrap();
@@ -58,7 +58,7 @@ pub(crate) async fn take_over_lost(world: &World) {
     lost.commit(world).await.unwrap();
 }
 
-/// A run that was denied once and allowed for ever once, with state of a plugin, and has ended.
+/// An ended run with plugin state. One of its calls was denied, and one was approved together with all later ones.
 async fn finished(world: &World) {
     let mut worker = started(world, "thr_ended", "ended").await;
     let keeps =
@@ -79,7 +79,7 @@ async fn finished(world: &World) {
     worker.commit(world).await.unwrap();
 }
 
-/// Another run of the same thread, which is under way.
+/// Another run of the same thread, which is in progress.
 async fn later(world: &World) {
     let mut worker = started(world, "thr_ended", "later").await;
     worker.asks(&[("look", "echo")]);
@@ -100,7 +100,7 @@ async fn delegated(world: &World) {
 /// The child that works on a call, started.
 pub(crate) async fn child(world: &World, parent: &Worker, call: &str) -> Worker {
     let child = child_id(parent, call);
-    let mut child = claim(world, child.as_str()).await.expect("the child is there");
+    let mut child = claim(world, child.as_str()).await.expect("the child can be claimed");
     child.take_over();
     child.apply_input(&Input::Start { after: None });
     child.commit(world).await.unwrap();
@@ -114,7 +114,7 @@ pub(crate) fn child_id(parent: &Worker, call: &str) -> RunId {
     }
 }
 
-/// A run whose message has a key, and an answer that is remembered.
+/// A run whose message has an idempotency key, and a stored response.
 async fn keyed(world: &World) {
     let create = creation(world, order("thr_keyed", "keyed"), OnBusy::Reject, false).await;
     let body = Digest::sha256(b"body");
@@ -124,7 +124,7 @@ async fn keyed(world: &World) {
     world.store.store_response(&world.tenant, &"keyed".into(), "ana k POST", answer).await.unwrap();
 }
 
-/// A run whose message brought a tool, and that waits for it.
+/// A run whose message has an inline tool, and that waits for this tool.
 async fn brought(world: &World) {
     let order = order("thr_brought", "brought");
     let create = creation_with_inline_agent(world, order, OnBusy::Reject, true, "what came along").await;

@@ -1,17 +1,17 @@
-//! Everything that a tenant can see of a store, to tell whether a refusal left a trace.
+//! Everything that a tenant can see of a store, to detect whether a refused call left a trace.
 
 use engine::store::{ApprovalFilter, Lease, Page, RunFilter};
 
 use crate::fixture::World;
 
-/// With the inbox and the plugin state of each lease that counts.
+/// Includes the inbox and the plugin state of each of these leases that is still valid.
 pub(crate) async fn snapshot(world: &World, leases: &[&Lease]) -> String {
     let World { store, tenant, .. } = world;
     let page = Page { cursor: None, limit: Page::LIMIT_MAX };
     let runs = store.runs(tenant, &RunFilter::default(), &page).await.unwrap();
     let all = ApprovalFilter { status: None, ..ApprovalFilter::default() };
     let mut threads = store.threads(tenant, &page).await.unwrap();
-    // Each store numbers its threads by itself.
+    // Each store assigns its own thread numbers.
     threads.items.iter_mut().for_each(|thread| thread.row = 0);
     let mut text = format!(
         "{runs:#?}\n{threads:#?}\n{:#?}\n{:?}\n{:?}",

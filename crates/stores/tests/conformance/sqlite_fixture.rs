@@ -1,4 +1,4 @@
-//! A store in a SQLite file, and a crash that leaves nothing but what was synced.
+//! A store in a SQLite file, and a crash after which only synced data is left.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use stores::sqlite::{SqliteSettings, SqliteStore};
 
 use crate::fixture::{Clock, Fixture, World};
 
-/// A folder that goes with the test.
+/// A folder that is removed when the test ends.
 pub(crate) struct Folder(PathBuf);
 
 impl Folder {
@@ -25,7 +25,7 @@ impl Folder {
         self.0.join("store.db")
     }
 
-    /// What another process would find if this one stopped here: the file and its log, nothing closed.
+    /// Copies what another process would find if this one stopped here: the file and its log, not closed.
     pub(crate) fn copy(&self) -> Self {
         let copy = Self::new();
         fs::copy(self.file(), copy.file()).unwrap();
@@ -53,9 +53,9 @@ pub(crate) fn open(folder: &Folder, clock: &Clock, inline: bool) -> SqliteStore 
     SqliteStore::open_with(folder.file(), settings).unwrap()
 }
 
-/// With a writer of its own, or on the thread of whoever asks.
+/// The store has its own writer thread, or runs inline on the calling thread.
 pub(crate) struct Sqlite<const INLINE: bool> {
-    // Each crash leaves the file of the process that died behind, as its connections may still be open.
+    // The folders of all earlier processes are kept, because their connections may still be open.
     folders: Vec<Folder>,
 }
 

@@ -25,13 +25,13 @@ use crate::fixture::{Clock, World};
 
 pub(crate) const EXPIRES_IN_MS: u64 = 60_000;
 
-/// One worker with one run.
+/// A worker that holds the lease of one run.
 pub(crate) struct Worker {
     pub(crate) lease: Lease,
     pub(crate) run: Run,
-    /// As it was loaded.
+    /// The inbox as it was loaded.
     pub(crate) inbox: Vec<(Ticket, Item)>,
-    /// Of the run as it was last seen.
+    /// The version of the run when it was last read.
     pub(crate) version: u64,
     clock: Clock,
     draft: Draft,
@@ -99,7 +99,7 @@ pub(crate) fn rounds(few: usize) -> usize {
     std::env::var("RACE_ROUNDS").map_or(few, |text| text.parse().expect("a number"))
 }
 
-/// A run that is created: its first event, and the start in the same commit where it is asked for.
+/// The creation of a run: its first event and, if `starts` is set, its start in the same commit.
 pub(crate) async fn creation(world: &World, order: RunRequest, on_busy: OnBusy, starts: bool) -> Create {
     let seen = world.store.thread(&world.tenant, &order.thread_id).await.unwrap();
     let now = world.clock.now();
@@ -130,7 +130,7 @@ pub(crate) async fn creation(world: &World, order: RunRequest, on_busy: OnBusy, 
     Create { tenant, seen, if_busy, begins_after: None, key, inline_agent: brought, lease: starts, append }
 }
 
-/// The same with words that came along, to which the run is pinned.
+/// The same with an inline agent, to which the run is pinned.
 pub(crate) async fn creation_with_inline_agent(
     world: &World,
     order: RunRequest,
@@ -143,13 +143,13 @@ pub(crate) async fn creation_with_inline_agent(
     Create { inline_agent: Some(brought), ..creation(world, order, on_busy, starts).await }
 }
 
-/// Queued on a thread that is free, so that it holds the thread; nobody has it.
+/// Creates a run on a free thread. The run holds the thread, and no worker has claimed it.
 pub(crate) async fn queued(world: &World, thread: &str, run: &str) -> Created {
     let create = creation(world, order(thread, run), OnBusy::Reject, false).await;
     world.store.create(create).await.unwrap()
 }
 
-/// Queued behind the run that holds the thread.
+/// Creates a run that is queued after the run that holds the thread.
 pub(crate) async fn enqueued(world: &World, thread: &str, run: &str) -> Created {
     let create = creation(world, order(thread, run), OnBusy::Enqueue, false).await;
     world.store.create(create).await.unwrap()
@@ -172,7 +172,7 @@ pub(crate) async fn held(world: &World, thread: &str, run: &str, tool: &str) -> 
     worker
 }
 
-/// Held, and nobody has the run.
+/// Waits for a person, and no worker holds the run.
 pub(crate) async fn parked(world: &World, thread: &str, run: &str, tool: &str) -> Worker {
     let worker = held(world, thread, run, tool).await;
     assert!(world.store.release(&worker.lease).await.unwrap());
@@ -186,18 +186,18 @@ pub(crate) async fn claim(world: &World, run: &str) -> Option<Worker> {
     claimed.pop().map(|claimed| Worker::from_claim(world, claimed))
 }
 
-/// What a claim hands out, in its order.
+/// The runs that a claim returns, in its order.
 pub(crate) async fn next_workers(world: &World, limit: usize) -> Vec<Worker> {
     let claimed = world.store.claim(Claim::Next { limit, skip_tenant: None }).await.unwrap();
     claimed.into_iter().map(|claimed| Worker::from_claim(world, claimed)).collect()
 }
 
-/// The names of the runs that a claim hands out, in its order.
+/// The ids of the runs that a claim returns, in its order.
 pub(crate) async fn next(world: &World, limit: usize) -> Vec<String> {
     next_workers(world, limit).await.into_iter().map(|worker| worker.lease.run.to_string()).collect()
 }
 
-/// The names of all runs that these get when they claim side by side, so many at a time, until nothing is left.
+/// All claimers claim concurrently, at most `limit` runs at a time, until none is left. Returns the ids of the runs.
 pub(crate) async fn claimed_side_by_side(
     claimers: impl IntoIterator<Item = World>,
     limit: usize,
@@ -235,7 +235,7 @@ impl Worker {
         }
     }
 
-    /// Of a run that its creator goes on with.
+    /// The worker of a run that its creator keeps and continues.
     pub(crate) async fn created(world: &World, create: Create) -> Self {
         let control = (*create.append.control).clone();
         let Created { lease, version, .. } = world.store.create(create).await.unwrap();
@@ -248,7 +248,7 @@ impl Worker {
         Self::new(world, claimed.lease, claimed.loaded.expect("it can be loaded"))
     }
 
-    /// After a refusal: the copy is thrown away.
+    /// Discards the copy after a refused commit, and loads the run again.
     pub(crate) async fn reload(&mut self, world: &World) {
         let loaded = world.store.load(&self.lease).await.unwrap();
         let again = Self::new(world, self.lease.clone(), loaded);
@@ -259,7 +259,7 @@ impl Worker {
         };
     }
 
-    /// Looks at the inbox and keeps the copy. Gives the rows that wait.
+    /// Reads the inbox and keeps the copy. Returns the pending rows.
     pub(crate) async fn poll_inbox(&mut self, world: &World) -> Vec<(Ticket, Item)> {
         let loaded = world.store.load(&self.lease).await.unwrap();
         self.version = loaded.version;
@@ -289,7 +289,7 @@ impl Worker {
         self.try_input(input, None).unwrap_or_else(|rejection| panic!("rejected: {rejection}"));
     }
 
-    /// Hears one row of the inbox and consumes it, whatever the machine says to it.
+    /// Passes one inbox row to the machine and consumes it, even if the machine rejects it.
     pub(crate) fn process_row(&mut self, ticket: Ticket, item: &Item) {
         self.draft.consumed.push(ticket);
         if let Some(input) = inbox::to_input(&self.run.control, item) {
@@ -297,7 +297,7 @@ impl Worker {
         }
     }
 
-    /// Consumes a row without listening to it.
+    /// Consumes a row without processing it.
     pub(crate) fn consume(&mut self, ticket: Ticket) {
         self.draft.consumed.push(ticket);
     }
@@ -324,7 +324,7 @@ impl Worker {
 
     /// An item that arrives at the worker itself.
     pub(crate) fn accept(&mut self, item: Item) {
-        let input = inbox::to_input(&self.run.control, &item).expect("the item says nothing");
+        let input = inbox::to_input(&self.run.control, &item).expect("the machine ignores the item");
         self.apply_input(&input);
         self.draft.accepted.push(item);
         self.pass_gates();
@@ -345,7 +345,7 @@ impl Worker {
         self.pass_gates();
     }
 
-    /// The calls stand at the gate.
+    /// The model asks for calls, which stay at the gate.
     pub(crate) fn asks_without_gates(&mut self, calls: &[(&str, &str)]) {
         self.apply_model_answer(calls, BTreeSet::new(), HookAnswers::default());
     }
@@ -360,7 +360,7 @@ impl Worker {
         self.apply_input(&Input::ModelAnswered(answered));
     }
 
-    /// The model answers in words: the run ends.
+    /// The model gives a final answer, which ends the run.
     pub(crate) fn finish_with(&mut self, text: &str) {
         self.last_text = text.into();
         let answered = self.answer(text);
@@ -423,7 +423,7 @@ impl Worker {
     }
 
     pub(crate) fn call(&self, id: &str) -> &Call {
-        self.run.control.call(&CallId::from(id)).unwrap_or_else(|| panic!("no call {id} is open"))
+        self.run.control.call(&CallId::from(id)).unwrap_or_else(|| panic!("there is no open call {id}"))
     }
 
     /// A decision on what holds the call, under this id.
@@ -483,7 +483,7 @@ impl Worker {
         Ok(appended)
     }
 
-    /// As if the commit had gone through.
+    /// Clears the draft, as if the commit had succeeded.
     pub(crate) fn forget_draft(&mut self) {
         self.draft = Draft { before: Some(self.run.control.clone()), ..Draft::default() };
         self.version += 1;

@@ -1,4 +1,4 @@
-//! The driver on a store whose disk is full for a while: it pauses, says nothing that is not stored, and goes on.
+//! The driver on a store whose disk is temporarily full: it pauses, reports nothing that is not stored, and resumes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,10 +20,10 @@ use crate::disk::{Disk, Outcome, Request};
 use crate::harness::{BEGIN, Sent, asking, next_event, to_assistant};
 use crate::sqlite_fixture::Folder;
 
-/// So many writes in a row find no space: longer than one pause of the driver.
+/// Number of consecutive writes that find no space: longer than one pause of the driver.
 const FULL_COUNT: u64 = 3;
 
-/// True if the disk was full at all.
+/// Returns whether any write found the disk full.
 async fn with_a_full_disk_from(number: u64) -> bool {
     let (folder, clock) = (Folder::new(), RuntimeClock::starting_at(BEGIN));
     let disk = Disk::under(&folder.file());
@@ -53,8 +53,8 @@ async fn with_a_full_disk_from(number: u64) -> bool {
         }
         told += 1;
     };
-    assert!(store.metrics().failures.full >= told, "whoever was told is counted");
-    assert!(number > 1 || told > 0, "the first write is for the message");
+    assert!(store.metrics().failures.full >= told, "every refused post is counted");
+    assert!(number > 1 || told > 0, "the first write stores the message");
     let mut seen = Vec::new();
     while let Some(event) = next_event(&mut watched).await {
         let waits = matches!(event.fact, Fact::RunWaiting { .. });
@@ -67,7 +67,7 @@ async fn with_a_full_disk_from(number: u64) -> bool {
     let log = store.events(&tenant, &posted.run, 0, 10_000).await.unwrap();
     let log: Vec<_> = log.iter().map(|committed| (*committed.readable().unwrap().event).clone()).collect();
     let view = store.run(&tenant, &posted.run).await.unwrap().unwrap();
-    assert_eq!(seen, log, "no space for write {number}: somebody was shown something else");
+    assert_eq!(seen, log, "no space for write {number}: the subscriber received other events");
     assert_eq!(fold(&log).ok(), view.control, "no space for write {number}");
     assert_eq!(
         view.control.as_ref().unwrap().ended(),
@@ -83,7 +83,7 @@ fn full() -> StoreError {
     StoreFailure::Full("database or disk is full".into()).into()
 }
 
-/// Told that there is no space, whoever decides says it again.
+/// Approves every pending call. The approver retries while the store reports that the disk is full.
 async fn approve(engine: &Engine, store: &SqliteStore) {
     let open = store
         .approvals(&Tenant::default(), &ApprovalFilter::default(), &Page::default())

@@ -1,4 +1,4 @@
-//! The disk is full from the k-th write on, for every k of a run, until somebody makes space.
+//! The disk is full from the k-th write on, for every k of a run, until the operator frees space.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::recovery_check::{Trial, assert_recovers, resume_all};
 use crate::sqlite_fixture::{Folder, open};
 use crate::worker::{approve, order};
 
-/// No space from this write on: half of the bytes of each still find a place.
+/// No space from this write on: half of the bytes of each write are still written.
 fn full_from(number: u64) -> impl FnMut(Request) -> Outcome + Send {
     let mut writes = 0;
     move |request| match request {
@@ -27,12 +27,12 @@ fn full_from(number: u64) -> impl FnMut(Request) -> Outcome + Send {
     }
 }
 
-/// Everything on the thread of whoever asks. A store that would end its process fails the test.
+/// The store runs inline on the calling thread. A store that would end its process fails the test.
 fn inline() -> Recording {
     Recording::on(|folder, clock| World::new(Arc::new(open(folder, clock, true)), clock.clone()))
 }
 
-/// Somebody who makes space when there is none, and then says the same again.
+/// A caller that frees space when a write is refused, and then retries it.
 struct SpaceMaker<'r> {
     recording: &'r Recording,
     refusals: usize,
@@ -56,8 +56,8 @@ impl SpaceMaker<'_> {
         let Recording { world, ledger, disk, .. } = self.recording;
         assert!(matches!(refused, StoreError::Failed(StoreFailure::Full(_))), "{refused}");
         self.refusals += 1;
-        assert_eq!(self.refusals, 1, "there is space, and the store still says that there is none");
-        // On a full disk everything can be read, and what was refused is not there.
+        assert_eq!(self.refusals, 1, "there is space again, and the store still reports a full disk");
+        // On a full disk everything can be read, and a refused write has left no trace.
         let stored = world.store.run(&world.tenant, &run.into()).await.unwrap();
         assert_eq!(
             stored.map_or(0, |stored| stored.control.as_ref().unwrap().seq),
@@ -68,7 +68,7 @@ impl SpaceMaker<'_> {
     }
 }
 
-/// From its creation over a held call and a decision to its end.
+/// Drives a run from its creation through a held call and a decision to its end.
 async fn patient_run(patient: &mut SpaceMaker<'_>, run: &str) {
     let Recording { world, ledger, .. } = patient.recording;
     let (thread, call) = (format!("thr_{run}"), format!("pay_{run}"));
@@ -126,14 +126,14 @@ async fn commits_that_share_a_sync_are_refused_together_and_all_resume() {
         while let Some(member) = tasks.join_next().await {
             refusals += member.unwrap();
         }
-        assert!(refusals > 0, "nobody was refused from write {first} on");
+        assert!(refusals > 0, "no write was refused from write {first} on");
         let Recording { ledger, world, .. } = &recording;
         ledger.close(world).await.assert_kept(world, ledger.promise_count()).await;
         resume_all(world).await;
     }
 }
 
-/// How often it was told that there is no space.
+/// Returns how many of its writes were refused because the disk was full.
 async fn crowd_member(ledger: &Ledger, world: &World, run: &str) -> usize {
     let mut refusals = 0;
     let mut heard = |refused: StoreError| {
@@ -166,7 +166,11 @@ async fn a_file_that_cannot_grow_leaves_everything_in_the_log_until_it_can() {
     for index in 0..60 {
         one_run_with_a_long_message(ledger, world, &format!("long_{index:02}")).await.unwrap();
     }
-    assert_eq!(std::fs::metadata(folder.file()).unwrap().len(), empty, "a checkpoint was never tried");
+    assert_eq!(
+        std::fs::metadata(folder.file()).unwrap().len(),
+        empty,
+        "no checkpoint has extended the main file"
+    );
     ledger.close(world).await.assert_kept(world, ledger.promise_count()).await;
     disk.stop_failing();
     for index in 60..120 {
@@ -176,7 +180,7 @@ async fn a_file_that_cannot_grow_leaves_everything_in_the_log_until_it_can() {
     ledger.close(world).await.assert_kept(world, ledger.promise_count()).await;
 }
 
-/// Tries to open the files with no space from the k-th write on, then with space; gives the refusals.
+/// Opens the files with no space from the k-th write on, then with space. Returns the number of refused attempts.
 async fn open_whenever_full(found: Option<(&Image, &Recording)>) -> u64 {
     for number in 1.. {
         let (folder, clock) = (Folder::new(), Clock::new());

@@ -1,16 +1,16 @@
-//! No space is left: what is refused leaves no trace, what was acknowledged stays, and everything goes on when there is
+//! The disk is full: a refused write leaves no trace, acknowledged writes are kept, and all runs continue when there is
 //! space again.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
     clippy::indexing_slicing,
-    reason = "a failing test may stop in the plainest way there is"
+    reason = "a failing test may panic"
 )]
-#![allow(clippy::wildcard_enum_match_arm, reason = "a test looks for one thing and passes over the rest")]
+#![allow(clippy::wildcard_enum_match_arm, reason = "a test looks for one variant and ignores the rest")]
 
 #[path = "../power_loss/disk.rs"]
-#[allow(dead_code, reason = "the tests of lost power use all of it")]
+#[allow(dead_code, reason = "the power-loss tests use all of it")]
 mod disk;
 mod driven;
 mod every_write;
@@ -21,13 +21,13 @@ mod fixture;
 #[allow(dead_code, reason = "the tests of the driver use all of it")]
 mod harness;
 #[path = "../power_loss/ledger.rs"]
-#[allow(dead_code, reason = "the tests of lost power use all of it")]
+#[allow(dead_code, reason = "the power-loss tests use all of it")]
 mod ledger;
 #[path = "../power_loss/recording.rs"]
-#[allow(dead_code, reason = "the tests of lost power use all of it")]
+#[allow(dead_code, reason = "the power-loss tests use all of it")]
 mod recording;
 #[path = "../power_loss/recovery_check.rs"]
-#[allow(dead_code, reason = "the tests of lost power use all of it")]
+#[allow(dead_code, reason = "the power-loss tests use all of it")]
 mod recovery_check;
 mod small_disk;
 #[path = "../conformance/sqlite_fixture.rs"]

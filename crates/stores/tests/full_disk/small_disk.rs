@@ -1,4 +1,4 @@
-//! A real file system that is too small, where this user may make one.
+//! A real file system that is too small. Skipped if this user may not mount one.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
@@ -18,12 +18,12 @@ use crate::worker::{approve, held};
 
 const FOLDER: &str = "HOLDPOINT_TEST_SMALL_DISK";
 
-/// The process that the other test starts on the small file system. Started by anybody else, it does nothing.
+/// The process that the other test starts on the small file system. Without its environment variable it does nothing.
 #[tokio::test]
 async fn a_process_that_fills_its_disk() {
     let Some(folder) = std::env::var_os(FOLDER).map(PathBuf::from) else { return };
     let file = folder.join("store.db");
-    // It holds the space that is missing later on: what is in the log needs as much again in the file.
+    // The ballast reserves space for later: a checkpoint copies the log into the file, so its pages need space twice.
     std::fs::write(folder.join("ballast"), vec![1_u8; 5 << 20]).unwrap();
     let ledger = Ledger::new(Arc::new(Disk::default()), &file);
     let world = World::new(Arc::new(SqliteStore::open(&file).unwrap()), Clock::new());
@@ -34,7 +34,7 @@ async fn a_process_that_fills_its_disk() {
             Ok(()) => stored += 1,
             Err(refused) => break refused,
         }
-        assert!(stored < 200, "more is stored than the disk can hold");
+        assert!(stored < 200, "the store accepted more than the disk can hold");
     };
     assert!(matches!(refused, StoreError::Failed(StoreFailure::Full(_))), "{refused}");
     for index in 0..stored {
@@ -52,7 +52,7 @@ async fn a_process_that_fills_its_disk() {
     for index in 0..stored {
         world.run(&format!("long_{index:02}")).await;
     }
-    println!("\nstored {stored} and went on");
+    println!("\nstored {stored} and continued");
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn a_store_on_a_small_file_system_refuses_when_it_is_full_and_resumes_when_there
     let folder = Folder::new();
     let place = folder.file().parent().unwrap().to_owned();
     let mount = "mount -t tmpfs -o size=9m holdpoint \"$0\"";
-    // As the superuser, or as a user who is one in a namespace of its own.
+    // As root, or as root of a user namespace.
     let ways = [["-m", "--"], ["-Urm", "--"]];
     let works = |way: &&[&str; 2]| {
         let mut trial = Command::new("unshare");
@@ -68,9 +68,9 @@ fn a_store_on_a_small_file_system_refuses_when_it_is_full_and_resumes_when_there
         trial.status().is_ok_and(|status| status.success())
     };
     let Some(way) = ways.iter().find(works) else {
-        // Past the harness, which keeps what a test says to itself and knows no third result. `make test` repeats the line,
-        // and does not count the test.
-        let told = "\nskipped: a store on a small file system, because nobody may mount one here\n";
+        // Written directly to stderr: the harness captures a test's output and has no result for "skipped". `make test`
+        // prints the line and does not count the test.
+        let told = "\nskipped: a store on a small file system, because this user may not mount one\n";
         std::io::stderr().write_all(told.as_bytes()).unwrap();
         return;
     };
@@ -86,5 +86,5 @@ fn a_store_on_a_small_file_system_refuses_when_it_is_full_and_resumes_when_there
     let lines: Vec<String> =
         BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap).collect();
     assert!(child.wait().unwrap().success(), "{lines:?}");
-    assert!(lines.iter().any(|line| line.ends_with("and went on")), "{lines:?}");
+    assert!(lines.iter().any(|line| line.ends_with("and continued")), "{lines:?}");
 }

@@ -1,4 +1,4 @@
-//! Random schedules, said to PostgreSQL and to the store in memory.
+//! Random schedules, run against PostgreSQL and against the memory store.
 
 use crate::differential::assert_stores_agree;
 use crate::fixture::Fixture;

@@ -1,5 +1,4 @@
-//! What holds runs and lets them go on goes together too: suspensions and decisions in the commits of many runs, runs that
-//! are let go, and call ids that are asked for.
+//! Requests of many runs that share a batch: commits with suspensions and decisions, releases, and lookups of call ids.
 
 use std::collections::BTreeSet;
 
@@ -23,12 +22,12 @@ async fn batched_decisions_share_a_sync_and_each_has_its_own_answer() {
         let mut worker = started(world, &format!("thr_{index}"), &format!("run_{index}")).await;
         worker.asks(&[("a", "transfer"), ("b", "transfer")]);
         worker.commit(world).await.unwrap();
-        // 4: its id has been used for the other call.
+        // 4: the decision id has been used for the other call.
         if index == 4 {
             worker.accept(Item::Decision(worker.decision("b", Some("d"), reject())));
             worker.commit(world).await.unwrap();
         }
-        // 2: somebody else was before it.
+        // 2: another approver was faster.
         if index == 2 {
             world.submit_accepted("run_2", Item::Decision(worker.decision("a", None, reject()))).await;
         }
@@ -58,7 +57,7 @@ async fn batched_decisions_share_a_sync_and_each_has_its_own_answer() {
                 assert_eq!((kept.unwrap().call, shown.status), (CallId::from("a"), PublicRunStatus::Running));
                 let open = Item::Decision(worker.decision("b", Some("d"), approve()));
                 let verdict = node.store.submit(&world.tenant, &worker.lease.run, open).await.unwrap();
-                assert!(!matches!(verdict, Verdict::Accepted), "the id is used: {verdict:?}");
+                assert!(!matches!(verdict, Verdict::Accepted), "the decision id is in use: {verdict:?}");
             }
         }
         let log = node.store.events(&world.tenant, &worker.lease.run, 0, 100).await.unwrap();
@@ -79,10 +78,10 @@ async fn batched_releases_each_get_their_own_answer() {
     for index in 0..8 {
         workers.push(held(world, &format!("thr_{index}"), &format!("run_{index}"), "transfer").await);
     }
-    // 3: a decision waits for it. 5: it was let go before, and somebody has it again.
+    // 3: a decision is pending. 5: the run was released before, and another worker has claimed it.
     world.submit_accepted("run_3", Item::Decision(workers[3].decision("call_run_3", None, approve()))).await;
     assert_eq!(node.store.release(&workers[5].lease).await, Ok(true));
-    let again = claim(world, "run_5").await.expect("nobody has it");
+    let again = claim(world, "run_5").await.expect("run_5 was released");
 
     let before = node.store.metrics().syncs;
     let outcomes = at_once(workers.iter().map(|worker| node.store.release(&worker.lease))).await;
@@ -93,11 +92,11 @@ async fn batched_releases_each_get_their_own_answer() {
             _ => assert_eq!(*outcome, Ok(true), "run_{index}"),
         }
     }
-    assert_eq!(node.store.metrics().syncs - before, 1, "one statement");
+    assert_eq!(node.store.metrics().syncs - before, 1, "all releases share one statement");
     assert!(node.store.may_send(&again.lease) && node.store.may_send(&workers[3].lease));
     for index in [0, 7] {
         assert!(!node.store.may_send(&workers[index].lease));
-        assert!(claim(world, &format!("run_{index}")).await.is_some(), "nobody has run_{index}");
+        assert!(claim(world, &format!("run_{index}")).await.is_some(), "run_{index} was released");
     }
 }
 
@@ -124,7 +123,7 @@ async fn batched_call_id_lookups_each_get_their_own_answer() {
     }
 }
 
-/// A claim of one run brings its inbox, but for a long one.
+/// A claim of one run also returns its inbox. A long inbox is read by another statement.
 #[tokio::test]
 async fn a_long_inbox_is_loaded_like_a_short_one() {
     let cluster = Cluster::new();
@@ -135,7 +134,7 @@ async fn a_long_inbox_is_loaded_like_a_short_one() {
         let action = DecisionAction::Cancel { reason: Some(reason), then: None };
         let item = Item::Decision(worker.decision(&format!("call_{run}"), None, action));
         world.submit_accepted(run, item.clone()).await;
-        let claimed = claim(world, run).await.expect("nobody has it");
+        let claimed = claim(world, run).await.expect("no worker holds the run");
         let heard: Vec<&Item> = claimed.inbox.iter().map(|(_, item)| item).collect();
         assert_eq!(heard, [&item], "{run}");
         assert_eq!(Some(claimed.run.control), world.run(run).await.control);

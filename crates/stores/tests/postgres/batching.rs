@@ -1,4 +1,4 @@
-//! Commits of one node that come together go together, and each is answered by itself.
+//! Concurrent commits of one node share a batch, and each gets its own answer.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -13,7 +13,7 @@ use machine::policy::OnBusy;
 use crate::nodes::Cluster;
 use crate::worker::{Worker, creation, enqueued, order, started};
 
-/// All of them are asked for before any of them is sent: the test has one thread, and nothing else runs before it waits.
+/// Polls all futures before any request is sent: the test has one thread, and no other task runs before it waits.
 pub(crate) async fn at_once<F: Future>(futures: impl IntoIterator<Item = F>) -> Vec<F::Output> {
     let mut waiting: Vec<Pin<Box<F>>> = futures.into_iter().map(Box::pin).collect();
     let mut done: Vec<Option<F::Output>> = waiting.iter().map(|_| None).collect();
@@ -48,7 +48,7 @@ async fn a_locked_run_is_left_out_of_the_batch_and_waits_alone() {
             tokio::spawn(async move { store.append(&lease, append).await })
         });
         let (free, locked) = (tasks.next().unwrap(), tasks.next().unwrap());
-        assert!(free.await.unwrap().is_ok(), "nobody changes this one");
+        assert!(free.await.unwrap().is_ok(), "no transaction locks this run");
         let stored = async |run: i64| {
             let sql = "SELECT r.seq, (SELECT count(*) FROM commits c WHERE c.run = r.run),
                 (SELECT count(*) FROM messages m WHERE m.thread = r.thread),
@@ -58,7 +58,7 @@ async fn a_locked_run_is_left_out_of_the_batch_and_waits_alone() {
         };
         let (here, there) = (stored(workers[0].lease.row).await, stored(workers[1].lease.row).await);
         assert!(there.iter().zip(here).all(|(there, here)| *there < here), "{there:?} of {here:?}");
-        assert!(!locked.is_finished(), "it is waited for");
+        assert!(!locked.is_finished(), "the append waits for the lock");
         somebody.batch_execute("COMMIT").await.unwrap();
         assert!(locked.await.unwrap().is_ok(), "{lock}");
         assert_eq!(stored(workers[1].lease.row).await, here);
@@ -74,7 +74,7 @@ async fn batched_appends_share_a_sync_and_each_has_its_own_answer() {
     for index in 0..20 {
         workers.push(started(world, &format!("thr_{index}"), &format!("run_{index}")).await);
     }
-    // 3: its log has gone on. 7: a call id is used twice. 11: somebody is in line. 13: an interrupt waits for it.
+    // 3: its log is longer by then. 7: a call id is used twice. 11: another run is queued. 13: an interrupt is pending.
     for (worker, index) in workers.iter_mut().zip(0..) {
         if index == 7 {
             worker.asks(&[("a", "echo")]);
@@ -145,7 +145,7 @@ async fn batched_creations_share_a_sync_and_each_has_its_own_answer() {
     let mut creations: Vec<Create> = Vec::new();
     for index in 0..12 {
         let mut order = order(&format!("thr_{index}"), &format!("run_{index}"));
-        // 4: a thread that was there. 6: its message was there too. 8: the thread is taken meanwhile.
+        // 4: the thread exists. 6: its message exists too. 8: another run takes the thread meanwhile.
         if index == 6 {
             let mut earlier = started(world, "thr_6", "earlier").await;
             earlier.finish_with("done");

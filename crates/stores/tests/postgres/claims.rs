@@ -1,4 +1,4 @@
-//! Two nodes claim side by side: what one is about to take, the other passes over.
+//! Two nodes claim concurrently: each skips the runs that the other is about to claim.
 
 use std::collections::BTreeSet;
 
@@ -67,11 +67,11 @@ async fn a_run_that_another_node_holds_is_not_given_out() {
     let cluster = Cluster::new();
     let (one, two) = (cluster.node().await, cluster.node().await);
     queued(&one.world, "thr", "run").await;
-    let held = claim(&one.world, "run").await.expect("nobody else has it");
+    let held = claim(&one.world, "run").await.expect("no other node holds the run");
     assert!(claim(&two.world, "run").await.is_none());
     assert!(two.world.store.claim(Claim::Next { limit: 10, skip_tenant: None }).await.unwrap().is_empty());
     assert!(one.world.store.release(&held.lease).await.unwrap());
-    let again = claim(&two.world, "run").await.expect("it was let go");
+    let again = claim(&two.world, "run").await.expect("the run was released");
     assert_eq!(again.lease.epoch, held.lease.epoch + 1);
 }
 
@@ -106,6 +106,6 @@ async fn a_control_of_an_earlier_version_is_shown_without_reading_the_log() {
     let client = cluster.client().await;
     let old = format!(r"UPDATE runs SET control = '\x{VERSION_1}'; UPDATE commits SET body = 'x'");
     client.batch_execute(&old).await.unwrap();
-    let control = world.run("run").await.control.expect("its log is not needed");
+    let control = world.run("run").await.control.expect("the control is readable without the log");
     assert_eq!((control.seq, control.ended().is_some()), (14, true));
 }

@@ -1,4 +1,4 @@
-//! The tables refuse rows that cannot be, whoever writes them.
+//! The tables refuse impossible rows, whichever client writes them.
 
 use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
@@ -6,14 +6,14 @@ use tokio_postgres::error::SqlState;
 use crate::nodes::Cluster;
 use crate::worker::started;
 
-/// Undone afterwards.
+/// The change is rolled back afterwards.
 async fn is_refused(client: &Client, sql: &str) -> bool {
     client.batch_execute("BEGIN").await.unwrap();
     let written = client.execute(sql, &[]).await;
     client.batch_execute("ROLLBACK").await.unwrap();
     match written {
         Ok(rows) => {
-            assert!(rows > 0, "{sql} meets no row");
+            assert!(rows > 0, "{sql} matches no row");
             false
         }
         Err(error) => {
@@ -58,7 +58,7 @@ async fn a_run_is_in_one_of_the_states_that_there_are() {
         "parent = 9",
         "parent_call = 'a'",
         "promised = 'm'",
-        // It has ended, and does not look like it; or the other way round.
+        // Only some of its columns say that the run has ended.
         "status = 'completed', holds = false, node = NULL, wake_at = NULL",
         "ended_at = 9",
         "status = 'waiting_tool', ended_at = 9",
@@ -68,20 +68,20 @@ async fn a_run_is_in_one_of_the_states_that_there_are() {
         &ENDED.replace("node = NULL", "node = 9"),
         &ENDED.replace("wake_at = NULL", "wake_at = 9"),
         &ended_and("ready = 1, ready_at = 9"),
-        // Only a holder is under way, and only a queued one may start.
+        // Only the holder of a thread is in progress, and only a queued run may start.
         "holds = false",
         "status = 'interrupting', holds = false",
         "status = 'waiting_approval', holds = false",
         "ready = 2, ready_at = 9",
         "status = 'waiting_tool', ready = 2, ready_at = 9",
         "status = 'queued', holds = false, ready = 2, ready_at = 9",
-        // Nobody would ever look for it.
+        // No node would ever claim the run.
         "node = NULL",
         "status = 'interrupting', node = NULL",
         "status = 'queued', node = NULL",
     ] {
         let sql = format!("UPDATE runs SET {impossible}");
-        assert!(is_refused(&client, &sql).await, "{impossible} is taken");
+        assert!(is_refused(&client, &sql).await, "{impossible} is accepted");
     }
 }
 
@@ -104,6 +104,6 @@ async fn a_commit_and_a_message_are_what_they_can_be() {
         "messages SET role = 'chorus'",
         "messages SET place = 0",
     ] {
-        assert!(is_refused(&client, &format!("UPDATE {impossible}")).await, "{impossible} is taken");
+        assert!(is_refused(&client, &format!("UPDATE {impossible}")).await, "{impossible} is accepted");
     }
 }

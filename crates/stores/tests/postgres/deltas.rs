@@ -1,4 +1,4 @@
-//! What a model says on one node reaches whoever watches on another, and nobody else is told.
+//! Deltas of a model on one node reach the watchers on another node. Without remote watchers no delta is sent.
 
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex};
@@ -19,7 +19,7 @@ use crate::nodes::{Cluster, Node, until, with_timeout};
 
 const WORDS: [&str; 4] = ["one ", "two ", "three ", "four"];
 
-/// Says one word for each leave that it gets, and then answers with all of them.
+/// Streams one word per permit, and then answers with all of them.
 #[derive(Clone)]
 struct WordByWordModel(Arc<Semaphore>);
 
@@ -31,16 +31,16 @@ impl Model for WordByWordModel {
     ) -> BoxFuture<'a, Result<ModelAnswer, ModelFailure>> {
         Box::pin(async move {
             for word in WORDS {
-                self.0.acquire().await.expect("the stage is open").forget();
+                self.0.acquire().await.expect("the semaphore is open").forget();
                 deltas.text(word);
             }
-            self.0.acquire().await.expect("the stage is open").forget();
+            self.0.acquire().await.expect("the semaphore is open").forget();
             Ok(ModelAnswer::text(WORDS.concat()))
         })
     }
 }
 
-/// An engine on each of two nodes. The first holds what it is asked.
+/// An engine on each of two nodes. The first one executes the runs.
 struct TwoEngines {
     permits: Arc<Semaphore>,
     first: Engine,
@@ -62,7 +62,7 @@ async fn engines(cluster: &Cluster<'static>) -> TwoEngines {
 
 impl TwoEngines {
     async fn post(&self) -> RunId {
-        self.first.post(Message::to("assistant", "please")).await.expect("it is taken").run
+        self.first.post(Message::to("assistant", "please")).await.expect("the message is accepted").run
     }
 
     fn watch(&self, run: &RunId) -> Watcher {
@@ -76,16 +76,16 @@ impl TwoEngines {
 
 struct Watcher {
     feed: Subscription,
-    /// What was heard on the way.
+    /// The text of all deltas received so far.
     text: String,
-    /// What the event carries.
+    /// The text of the committed message.
     answer: Option<String>,
 }
 
 impl Watcher {
-    /// Reads until so much was said. No piece may leave anything out, and none comes behind its event.
+    /// Reads until the deltas add up to `text`. No delta may be missing, and none may come after the message's event.
     async fn read_until(&mut self, text: &str) {
-        with_timeout("what is said", async {
+        with_timeout("the deltas", async {
             while self.text != text {
                 self.next().await;
                 assert!(text.starts_with(&self.text), "{:?}", self.text);
@@ -98,11 +98,11 @@ impl Watcher {
         let Some(item) = self.feed.next().await else { return false };
         match item.expect("the feed can be read") {
             FeedItem::Live(LiveItem::Delta(delta)) => {
-                assert_eq!(self.answer, None, "the whole was there already");
+                assert_eq!(self.answer, None, "a delta came after the committed message");
                 assert_eq!(
                     delta.offset,
                     self.text.chars().count() as u64,
-                    "there is no gap, and nothing twice"
+                    "there is no gap and no repeated text"
                 );
                 self.text.push_str(&delta.text);
             }
@@ -112,7 +112,7 @@ impl Watcher {
                 }
             }
             FeedItem::Unreadable(event) => panic!("event {} cannot be decoded", event.seq),
-            FeedItem::Live(other) => panic!("nothing else is said here: {other:?}"),
+            FeedItem::Live(other) => panic!("unexpected live item: {other:?}"),
         }
         true
     }
@@ -151,7 +151,7 @@ async fn missed_deltas_are_requested_again() {
     engines.allow_words(1);
     watcher.read_until("one ").await;
     let client = cluster.client().await;
-    // Something that follows nothing: what comes before it must be missing.
+    // A delta whose predecessors are missing.
     let channel = format!("holdpoint_{}", cluster.schema);
     let message = format!("msg_{}_1", run.as_str());
     let delta = serde_json::json!({
@@ -159,11 +159,11 @@ async fn missed_deltas_are_requested_again() {
         "delta": { "message": message, "attempt": 1, "part": "text", "offset": 40, "text": "late" },
     });
     client.execute("SELECT pg_notify($1, $2)", &[&channel, &format!("~0:{delta}")]).await.unwrap();
-    // And every ear is deaf for a while.
+    // Close every listener's connection, so that notifications are lost for a while.
     let deafen = format!(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query = 'LISTEN {channel}' AND state = 'idle'"
     );
-    until("closed ears", || async { client.execute(&deafen, &[]).await.unwrap() > 0 }).await;
+    until("closed listener connections", || async { client.execute(&deafen, &[]).await.unwrap() > 0 }).await;
     engines.allow_words(2);
     watcher.read_until("one two three ").await;
     engines.allow_words(2);
@@ -177,16 +177,16 @@ async fn deltas_without_remote_watchers_are_not_sent() {
     let notes = captured_notifications(&cluster).await;
     let tenant = Tenant::default();
     let said = |sign: char| {
-        let notes = notes.lock().expect("nobody panicked").clone();
+        let notes = notes.lock().expect("the lock is not poisoned").clone();
         notes.into_iter().filter(|note| note.starts_with(sign)).collect::<Vec<_>>()
     };
-    // Nodes know of each other after a while, and then say what they commit.
-    until("word of its commits", || async {
+    // After a while the nodes know each other, and notify each other of their commits.
+    until("a notification of its commits", || async {
         engines.allow_words(WORDS.len() + 1);
         let run = engines.post().await;
         with_timeout("the end", engines.first.wait_until_ended(&tenant, &run))
             .await
-            .expect("the run can be followed");
+            .expect("the run's end can be awaited");
         !said('+').is_empty()
     })
     .await;
@@ -199,7 +199,7 @@ async fn deltas_without_remote_watchers_are_not_sent() {
     assert!(said('?').iter().all(|note| note.contains(watched.as_str())), "{:?}", said('?'));
 }
 
-/// Everything that nodes say to each other from here on.
+/// Collects all notifications between the nodes from now on.
 async fn captured_notifications(cluster: &Cluster<'_>) -> Arc<Mutex<Vec<String>>> {
     let (client, mut connection) =
         tokio_postgres::connect(&cluster.server.address(), NoTls).await.expect("a connection");
@@ -208,12 +208,12 @@ async fn captured_notifications(cluster: &Cluster<'_>) -> Arc<Mutex<Vec<String>>
     tokio::spawn(async move {
         while let Some(Ok(message)) = poll_fn(|context| connection.poll_message(context)).await {
             if let AsyncMessage::Notification(note) = message {
-                into.lock().expect("nobody panicked").push(note.payload().to_owned());
+                into.lock().expect("the lock is not poisoned").push(note.payload().to_owned());
             }
         }
     });
-    client.batch_execute(&format!("LISTEN holdpoint_{}", cluster.schema)).await.expect("it listens");
-    // Its connection lives as long as it does.
+    client.batch_execute(&format!("LISTEN holdpoint_{}", cluster.schema)).await.expect("LISTEN succeeds");
+    // The connection ends when its client is dropped.
     std::mem::forget(client);
     heard
 }

@@ -1,4 +1,4 @@
-//! The doctor of a database: nothing to find in a good one, however long its logs are and whoever works with it.
+//! The doctor of a database: a healthy one has no findings, however long its logs are and while other nodes use it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::nodes::{Cluster, with_timeout};
 use crate::sample_data::{freeze_agent, populate, take_over_lost};
 use crate::worker::{parked, started};
 
-/// A store that is looked at.
+/// A store under examination.
 pub(crate) struct ExaminedStore {
     pub(crate) cluster: Cluster<'static>,
     world: World,
@@ -36,11 +36,11 @@ impl ExaminedStore {
         let cluster = Cluster::new();
         let clock = Clock::new();
         let world = open(&cluster, &clock).await;
-        let upkeep = Upkeep::open(&cluster.server.address(), cluster.settings()).await.expect("it opens");
+        let upkeep = Upkeep::open(&cluster.server.address(), cluster.settings()).await.expect("upkeep opens");
         Self { cluster, world, upkeep }
     }
 
-    /// With something of everything in it, in the hands of a second node after the first one was lost.
+    /// A store with sample data of every kind. Its first node was lost, and a second node has taken over.
     pub(crate) async fn populated() -> Self {
         let mut fixture = Self::new().await;
         populate(&fixture.world).await;
@@ -101,7 +101,7 @@ async fn of_one_code_a_bounded_number_is_kept_and_all_are_counted() {
     for index in 0..70 {
         parked(&fixture.world, &format!("thr_{index}"), &format!("run_{index}"), "transfer").await;
     }
-    assert_eq!(fixture.assert_healthy().await.threads, 70, "more than one moment sees");
+    assert_eq!(fixture.assert_healthy().await.threads, 70, "more than one batch");
     fixture.cluster.client().await.batch_execute("UPDATE messages SET seq = seq + 1").await.unwrap();
     let report = fixture.examined().await;
     assert_eq!(report.findings.counts()[&FindingCode::MessageDiffers], 140);
@@ -141,7 +141,7 @@ async fn a_thread_and_a_log_of_many_pages_are_read_to_their_end() {
     assert_eq!(report.findings.counts()[&FindingCode::MessageDiffers], 1, "{:?}", report.findings);
 }
 
-/// A run that keeps a state for its whole thread, and ends.
+/// A run that stores thread-scoped plugin state, and ends.
 async fn keeps(world: &World, run: &str, state: &str) {
     let mut worker = started(world, "thr", run).await;
     let kept = Action::SetState { key: "ours".into(), scope: Scope::Thread, value: Arc::new(json!(state)) };
@@ -158,7 +158,7 @@ async fn keeps(world: &World, run: &str, state: &str) {
 #[tokio::test]
 async fn thread_state_is_the_last_write_of_its_runs() {
     let fixture = ExaminedStore::new().await;
-    // All at the same time, and none in the order of their names.
+    // All at the same time, and not in the order of their ids.
     for (run, state) in [("run_c", "first"), ("run_b", "second"), ("run_a", "third")] {
         keeps(&fixture.world, run, state).await;
     }
@@ -169,7 +169,7 @@ async fn thread_state_is_the_last_write_of_its_runs() {
     assert_eq!(report.findings.counts()[&FindingCode::ThreadDiffers], 1, "{:?}", report.findings);
 }
 
-/// Answers a question with one call each time, and then in words.
+/// Answers each message with one call, and then with text.
 struct AsksOnce(&'static str);
 
 impl Model for AsksOnce {
@@ -200,22 +200,25 @@ async fn engine(store: Arc<dyn Store>) -> Engine {
     Engine::on_shared(store).agent(clerk).agent(chief).start().await.expect("the engine starts")
 }
 
-/// Runs of all kinds, on two nodes, until there were enough of them.
+/// Creates runs of all kinds on two nodes, a fixed number of them.
 async fn work(engines: [Engine; 2], thread: usize) {
     let tenant = Tenant::default();
     for round in 0..6_usize {
         let (here, there) = (&engines[round % 2], &engines[(round + 1) % 2]);
         let agent = if round % 3 == 0 { "chief" } else { "clerk" };
         let on = format!("thr_{thread}_{round}");
-        let first =
-            here.post(Message::to(agent, "please").on_thread(on.as_str())).await.expect("it is taken");
+        let first = here
+            .post(Message::to(agent, "please").on_thread(on.as_str()))
+            .await
+            .expect("the message is accepted");
         let mut behind = Message::to("clerk", "and then").on_thread(on.as_str());
         behind.on_busy = Some(OnBusy::Enqueue);
-        let behind = there.post(behind).await.expect("it stands in line");
+        let behind = there.post(behind).await.expect("the message is queued");
         if round % 2 == 0 {
             let by = Principal::from("bob");
-            let heard = there.interrupt(&tenant, &behind.run, &by).await.expect("it is heard");
-            assert!(heard.is_taken(), "{heard}");
+            let verdict =
+                there.interrupt(&tenant, &behind.run, &by).await.expect("the interrupt is answered");
+            assert!(verdict.is_taken(), "{verdict}");
         }
         let mut changed = here.approvals_changed();
         loop {
@@ -223,8 +226,9 @@ async fn work(engines: [Engine; 2], thread: usize) {
             for asked in here.pending(&tenant).await.expect("the list is read") {
                 let above = asked.path.first().map_or(asked.run.clone(), |entry| entry.run.clone());
                 if mine(&asked.run) || mine(&above) {
-                    // The list may show what was decided a moment ago.
-                    let _verdict = there.decide(asked.approve("ana")).await.expect("it is heard");
+                    // The list may still show an approval that was decided a moment ago.
+                    let _verdict =
+                        there.decide(asked.approve("ana")).await.expect("the decision is answered");
                 }
             }
             let over = here
@@ -247,14 +251,14 @@ async fn a_database_is_examined_while_its_nodes_work() {
     let cluster = Cluster::new();
     let (one, two) = (cluster.node().await, cluster.node().await);
     let engines = [engine(one.store.clone()).await, engine(two.store.clone()).await];
-    let upkeep = Upkeep::open(&cluster.server.address(), cluster.settings()).await.expect("it opens");
+    let upkeep = Upkeep::open(&cluster.server.address(), cluster.settings()).await.expect("upkeep opens");
     let over = Arc::new(AtomicBool::new(false));
     let worked = tokio::spawn({
         let (over, engines) = (over.clone(), engines.clone());
         async move {
             let each = (0..4).map(|thread| tokio::spawn(work(engines.clone(), thread)));
             for one in each.collect::<Vec<_>>() {
-                one.await.expect("the work is done");
+                one.await.expect("the task ends without a panic");
             }
             over.store(true, Ordering::SeqCst);
         }
@@ -262,17 +266,17 @@ async fn a_database_is_examined_while_its_nodes_work() {
     let (mut looks, mut under_way) = (0_u32, 0_u32);
     while !over.load(Ordering::SeqCst) {
         let report = with_timeout("a report", upkeep.examine(|_| {})).await.unwrap();
-        assert_eq!(report.findings.kept(), &[] as &[Finding], "look {looks}");
+        assert_eq!(report.findings.kept(), &[] as &[Finding], "examination {looks}");
         looks += 1;
         under_way += u32::from(!over.load(Ordering::SeqCst) && report.runs > 0);
     }
-    with_timeout("the work", worked).await.expect("the work is done");
-    assert!(under_way > 1, "{looks} looks, {under_way} of them while anybody worked");
+    with_timeout("the work", worked).await.expect("the task ends without a panic");
+    assert!(under_way > 1, "{looks} examinations, {under_way} of them while runs were in progress");
     let report = upkeep.examine(|_| {}).await.unwrap();
     assert_eq!(report.findings.kept(), &[] as &[Finding]);
-    assert_eq!(report.runs, 4 * (6 * 2 + 2), "two of six have a child");
+    assert_eq!(report.runs, 4 * (6 * 2 + 2), "two of six runs have a child");
     for engine in engines {
-        let held = engine.run(Message::to("clerk", "one more")).await.expect("it is held");
+        let held = engine.run(Message::to("clerk", "one more")).await.expect("the run is held");
         assert!(matches!(held.outcome, RunOutcome::Suspended(_)), "{held:?}");
     }
     assert_eq!(upkeep.examine(|_| {}).await.unwrap().findings.kept(), &[] as &[Finding]);

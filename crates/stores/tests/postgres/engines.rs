@@ -1,4 +1,4 @@
-//! Whole engines on one database: whoever is asked, the run goes on, and each approval has one effect.
+//! Whole engines on one database: any node can answer a request, the run continues, and each approval has one effect.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -23,7 +23,7 @@ use tokio::sync::Notify;
 
 use crate::nodes::{Cluster, Node, until, with_timeout};
 
-/// Asks for one call, and then says that it is done.
+/// Asks for one call, and then gives its final answer.
 struct AsksOnce(&'static str);
 
 impl Model for AsksOnce {
@@ -40,7 +40,7 @@ impl Model for AsksOnce {
     }
 }
 
-/// What happens in the world, whichever node does it.
+/// Counts the effects of the tool on all nodes.
 #[derive(Clone, Default)]
 struct Effects {
     begun: Arc<AtomicU32>,
@@ -52,7 +52,7 @@ impl Effects {
         self.begun.load(Ordering::SeqCst)
     }
 
-    /// Counts, and comes back at once, or, the first time, never.
+    /// A tool that counts its calls and returns at once. With `hangs_first` the first call never returns.
     fn tool(&self, definition: ToolDefinition, hangs_first: bool) -> impl Tool {
         let effects = self.clone();
         FunctionTool::new(definition, move |_: ToolRequest| {
@@ -79,10 +79,10 @@ async fn engine(node: &Node, tool: impl Tool, name: &'static str) -> Engine {
 }
 
 async fn post(engine: &Engine) -> RunId {
-    engine.post(Message::to("assistant", "please")).await.expect("it is taken").run
+    engine.post(Message::to("assistant", "please")).await.expect("the message is accepted").run
 }
 
-/// The next suspension of this kind, as the engine shows it.
+/// Waits for the next suspension of this kind.
 async fn held(engine: &Engine, run: &RunId, kind: SuspensionKind) -> SuspensionView {
     let mut watched = engine.subscribe(&Tenant::default(), run, 0);
     with_timeout("a held call", async {
@@ -132,7 +132,7 @@ async fn approval_watchers_on_another_node_are_notified_of_the_changed_run() {
     let effects = Effects::default();
     let first = engine(&one, effects.tool(transfer(), false), "transfer").await;
     let second = engine(&two, effects.tool(transfer(), false), "transfer").await;
-    let mut elsewhere = second.approval_feed(&Tenant::default()).expect("few tenants are watched");
+    let mut elsewhere = second.approval_feed(&Tenant::default()).expect("few tenants have a feed");
     let run = post(&first).await;
     let asked = held(&first, &run, SuspensionKind::Approval).await;
     let told = async |feed: &mut ApprovalFeed| {
@@ -143,10 +143,10 @@ async fn approval_watchers_on_another_node_are_notified_of_the_changed_run() {
         }
         panic!("the engine is gone");
     };
-    with_timeout("word of the held call", told(&mut elsewhere)).await;
+    with_timeout("a notification of the held call", told(&mut elsewhere)).await;
     assert_eq!(second.decide(asked.approve("ana")).await, Ok(Verdict::Accepted));
     ended(&first, &run).await;
-    with_timeout("word of the decision", told(&mut elsewhere)).await;
+    with_timeout("a notification of the decision", told(&mut elsewhere)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -197,15 +197,15 @@ async fn a_draining_node_receives_an_interrupt_from_another_one() {
     with_timeout("the tool", effects.bell.notified()).await;
     let stopping = first.clone();
     let drained = tokio::spawn(async move { stopping.drain(Duration::from_secs(3600)).await });
-    // It takes nothing new from here on.
+    // Wait until the engine refuses new messages.
     with_timeout("the drain", async {
-        while first.post(Message::to("nobody", "go")).await != Err(PostError::Draining) {
+        while first.post(Message::to("missing", "go")).await != Err(PostError::Draining) {
             tokio::task::yield_now().await;
         }
     })
     .await;
     assert_eq!(second.interrupt(&Tenant::default(), &run, &"bob".into()).await, Ok(Verdict::Accepted));
-    with_timeout("the end of the drain", drained).await.expect("it drains");
+    with_timeout("the end of the drain", drained).await.expect("the drain ends without a panic");
     assert!(matches!(ended(&second, &run).await, RunOutcome::Ended(Termination::Cancelled(_))));
     assert_eq!(effects.count(), 1);
 }
@@ -213,7 +213,7 @@ async fn a_draining_node_receives_an_interrupt_from_another_one() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn an_engine_that_drains_hands_its_runs_over_at_once() {
     let cluster = Cluster::new();
-    // Nobody would take them over before an hour has passed.
+    // With this lease no other node would take the runs over within an hour.
     let (one, two) = (cluster.node().await, cluster.node().await);
     let effects = Effects::default();
     let look = || ToolDefinition::new("look", "Looks").read();
@@ -223,7 +223,7 @@ async fn an_engine_that_drains_hands_its_runs_over_at_once() {
     let second = engine(&two, effects.tool(look(), true), "look").await;
     first.drain(Duration::ZERO).await;
     assert_eq!(ended(&second, &run).await, RunOutcome::Ended(Termination::NaturalEnd));
-    assert_eq!(effects.count(), 2, "what only reads is repeated");
+    assert_eq!(effects.count(), 2, "a read-only call is repeated");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -246,15 +246,19 @@ async fn a_write_of_a_dead_node_is_in_doubt_and_not_repeated() {
     let log = two.store.events(&Tenant::default(), &run, 0, 1_000).await.unwrap();
     let recovered =
         log.iter().find(|one| matches!(one.readable().unwrap().event.fact, Fact::RunRecovered { .. }));
-    let recovered_at = recovered.expect("somebody took over").readable().unwrap().event.at;
+    let recovered_at = recovered.expect("another node took the run over").readable().unwrap().event.at;
     let waited = doubted.created_at.ms_since(recovered_at);
     assert!(
         waited + 1_500 > 3_000,
         "a person was asked {waited} ms after the take-over, within the lease time"
     );
-    assert_eq!(second.decide(doubted.approve("ana")).await, Ok(Verdict::Accepted), "try again");
+    assert_eq!(
+        second.decide(doubted.approve("ana")).await,
+        Ok(Verdict::Accepted),
+        "the approval repeats the call"
+    );
     assert_eq!(ended(&second, &run).await, RunOutcome::Ended(Termination::NaturalEnd));
-    assert_eq!(effects.count(), 2, "because somebody said so");
+    assert_eq!(effects.count(), 2, "the call is repeated because a person approved it");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -284,7 +288,7 @@ async fn of_several_messages_that_supersede_a_run_of_a_dead_node_the_last_one_ru
         assert_eq!(ended(&second, &run).await, end, "{run}");
         let log = decoded(two.store.events(&Tenant::default(), &run, 0, 1_000).await.unwrap()).unwrap();
         let started = log.iter().any(|one| matches!(one.event.fact, Fact::RunStarted { .. }));
-        assert_eq!(started, run == front, "those that were queued never start");
+        assert_eq!(started, run == front, "queued runs never start");
     }
     assert_eq!(effects.count(), 1);
 }
@@ -309,7 +313,7 @@ async fn from_a_decision_to_the_start_of_its_tool_it_is_two_transactions() {
     let engine = engine(&node, effects.tool(transfer(), true), "transfer").await;
     let run = post(&engine).await;
     let asked = held(&engine, &run, SuspensionKind::Approval).await;
-    until("an empty memory", || async { engine.runs_in_memory() == 0 }).await;
+    until("the run's removal from memory", || async { engine.runs_in_memory() == 0 }).await;
     let before = node.store.metrics();
     assert_eq!(engine.decide(asked.approve("ana")).await, Ok(Verdict::Accepted));
     with_timeout("the tool", effects.bell.notified()).await;
@@ -317,6 +321,6 @@ async fn from_a_decision_to_the_start_of_its_tool_it_is_two_transactions() {
     assert_eq!(
         (counts.commits - before.commits, counts.syncs - before.syncs),
         (1, 2),
-        "and one of them a claim"
+        "one commit, and a claim"
     );
 }

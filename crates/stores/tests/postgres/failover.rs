@@ -1,4 +1,4 @@
-//! The server is lost and a standby takes its place: what was acknowledged is there, and the nodes go on.
+//! The server is lost and a standby is promoted: every acknowledged commit is there, and the nodes continue.
 
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
@@ -29,12 +29,12 @@ async fn a_node_continues_with_the_promoted_standby() {
 
     primary.control(&["stop", "-m", "immediate"]);
     let refused = node.world.store.append(&worker.lease, worker.append()).await;
-    assert!(is_unavailable(&refused, ""), "a server that only reads takes nothing: {refused:?}");
+    assert!(is_unavailable(&refused, ""), "a read-only server accepts no write: {refused:?}");
     standby.control(&["promote"]);
     let tenant = &node.world.tenant;
     until("the standby", || async { node.world.store.run(tenant, &"run".into()).await.is_ok() }).await;
     assert_eq!(node.world.run("run").await, shown);
-    assert!(node.world.store.may_send(&worker.lease), "nobody has taken anything over");
+    assert!(node.world.store.may_send(&worker.lease), "no other node has taken the run over");
     worker.accept(Item::Decision(worker.decision("a", None, approve())));
     worker.commit(&node.world).await.unwrap();
     node.world.submit_accepted("waits", Item::Decision(parked.decision("call_waits", None, approve()))).await;
@@ -42,7 +42,7 @@ async fn a_node_continues_with_the_promoted_standby() {
     assert_eq!(next(&node.world, 10).await, ["waits"]);
 }
 
-/// Takes connections, as its system does for it, and says nothing on them: a machine that is frozen.
+/// Like a frozen machine: the system accepts connections, and nothing is ever sent on them.
 fn silent() -> TcpListener {
     TcpListener::bind("127.0.0.1:0").expect("a free port")
 }
@@ -71,12 +71,12 @@ async fn an_unresponsive_server_does_not_block_failover() {
     worker.commit(&node.world).await.unwrap();
     let client = cluster.client().await;
     let left = "SELECT expires_at - started_at FROM nodes";
-    until("two leases in a row", || async {
+    until("two renewals of the lease", || async {
         client.query_one(left, &[]).await.unwrap().get::<_, i64>(0) > 12_000
     })
     .await;
     assert!(node.world.store.may_send(&worker.lease));
-    // Its ear has found the way too.
+    // The listener has found the other server too.
     node.wait_until_listening(&cluster).await;
 }
 

@@ -1,4 +1,4 @@
-//! Every held call, found beside a node: with what it was held with, and in the order of runs and calls.
+//! Lists every held call while a node runs: each with its revision, in the order of runs and calls.
 
 use machine::suspension::SuspensionKind;
 use stores::held_calls::SurveyedCall;
@@ -13,7 +13,7 @@ async fn held_calls_are_found_with_what_they_were_held_with() {
     let cluster = Cluster::new();
     let node = cluster.node().await;
     populate(&node.world).await;
-    let upkeep = Upkeep::open(&cluster.server.address(), cluster.settings()).await.expect("it opens");
+    let upkeep = Upkeep::open(&cluster.server.address(), cluster.settings()).await.expect("upkeep opens");
     let found = upkeep
         .held_calls(
             |found| {
@@ -44,7 +44,7 @@ async fn held_calls_are_found_with_what_they_were_held_with() {
             (row.get(0), row.get(1), row.get(2), kind)
         })
         .collect();
-    assert!(told.len() >= 6, "{told:?}");
+    assert!(told.len() >= 6, "only {} calls are held", told.len());
     assert_eq!(found, told);
 }
 
@@ -56,11 +56,11 @@ async fn held_calls_over_several_snapshots_are_found_once_and_old_controls_rebui
     for index in 0..150 {
         parked(&node.world, &format!("thr_{index}"), &format!("run_{index}"), "transfer").await;
     }
-    // The version of the fold is what a stored state begins with.
+    // A stored control begins with the fold version.
     let client = cluster.client().await;
     let another = "UPDATE runs SET control = set_byte(control, 0, 99) WHERE id = 'run_7'";
     client.batch_execute(another).await.unwrap();
-    let upkeep = Upkeep::open(&cluster.server.address(), cluster.settings()).await.expect("it opens");
+    let upkeep = Upkeep::open(&cluster.server.address(), cluster.settings()).await.expect("upkeep opens");
     let mut heard = Vec::new();
     let found = upkeep
         .held_calls(

@@ -1,5 +1,5 @@
-//! A run is about to go on or to end while somebody interrupts it, on another node where there are two: an interrupt that
-//! was accepted wins. As often as HOLDPOINT_INTERRUPT_ROUNDS says.
+//! A client interrupts a run, at another node if there are two, while the run is about to continue or to end: an
+//! accepted interrupt wins. HOLDPOINT_INTERRUPT_ROUNDS sets the number of rounds.
 
 use std::env;
 use std::sync::Arc;
@@ -23,16 +23,16 @@ use tokio::sync::Barrier;
 
 use crate::nodes::{Cluster, with_timeout};
 
-/// A round takes some 20 ms.
+/// A round takes about 20 ms.
 const ROUNDS: u32 = 100;
 
-/// Whoever interrupts begins when the model gives the answer of this number.
+/// The client interrupts when the model gives the answer with this ordinal.
 struct Race {
     ordinal: AtomicU32,
     start: Barrier,
 }
 
-/// Asks for two writes, and then says that it is done.
+/// Asks for two writes, and then gives its final answer.
 struct Racing(Arc<Race>);
 
 impl Model for Racing {
@@ -60,7 +60,7 @@ async fn engine(store: Arc<dyn Store>, race: &Arc<Race>) -> Engine {
     Engine::on_shared(store).agent(agent).start().await.expect("the engine starts")
 }
 
-/// The number of each attempt that has started, by its event.
+/// The sequence numbers of the last event, and of every event that started a call.
 async fn starts(engine: &Engine, run: &RunId) -> (u64, Vec<u64>) {
     let log = decoded(engine.store().events(&Tenant::default(), run, 0, 1_000).await.unwrap()).unwrap();
     let starts = log.iter().filter(|one| matches!(one.event.fact, Fact::ExecutionStarted { .. }));
@@ -81,7 +81,7 @@ async fn race(stores: [Arc<dyn Store>; 2]) {
     let mut accepted = 0;
     for round in 0..rounds {
         race.ordinal.store(1 + round % 2, Ordering::SeqCst);
-        let run = here.post(Message::to("assistant", "please")).await.expect("it is taken").run;
+        let run = here.post(Message::to("assistant", "please")).await.expect("the message is accepted").run;
         with_timeout("the model", race.start.wait()).await;
         for _ in 0..round % 16 {
             tokio::task::yield_now().await;
@@ -100,10 +100,10 @@ async fn race(stores: [Arc<dyn Store>; 2]) {
                 accepted += 1;
                 let interrupted = Termination::Cancelled(Cancelled::Interrupted);
                 assert_eq!(termination, interrupted, "round {round}: the interrupt of {run} was accepted");
-                assert_eq!(later, Vec::<u64>::new(), "round {round}: {run} went on behind event {seen}");
+                assert_eq!(later, Vec::<u64>::new(), "round {round}: {run} started calls after event {seen}");
             }
             Verdict::Refused(Refusal::RunOver) => {
-                assert_eq!(termination, Termination::NaturalEnd, "round {round}: {run} was over");
+                assert_eq!(termination, Termination::NaturalEnd, "round {round}: {run} had ended");
             }
             verdict => panic!("round {round}: {verdict:?}"),
         }

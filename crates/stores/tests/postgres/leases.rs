@@ -1,4 +1,4 @@
-//! Leases of nodes: when they run out, what they were good for is over, for whoever had it and for nobody else.
+//! Leases of nodes: when a lease expires, its node loses its runs and may send nothing. Other nodes are not affected.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use crate::worker::{claim, creation, next_workers, order, parked, queued, starte
 
 const LEASE: Duration = Duration::from_secs(2);
 const LEASE_MS: u64 = 2_000;
-/// Beyond the lease, on a busy machine.
+/// Extra time on a busy machine, after the lease has expired.
 const SLACK: Duration = Duration::from_secs(8);
 const SLACK_MS: u64 = 8_000;
 
@@ -20,7 +20,7 @@ fn short(cluster: &Cluster<'_>) -> PostgresSettings {
     PostgresSettings { lease: LEASE, renew_every: LEASE / 4, ..cluster.settings() }
 }
 
-/// As one that is stopped in the middle: its lease is not renewed.
+/// A node that acts like a paused process: it does not renew its lease.
 fn paused(cluster: &Cluster<'_>) -> PostgresSettings {
     PostgresSettings { renew_every: NEVER, poll_every: NEVER, ..short(cluster) }
 }
@@ -52,18 +52,18 @@ async fn the_runs_of_a_dead_node_are_taken_over_when_its_lease_has_run_out() {
     let expires_at: i64 = client.query_one(held_until, &[]).await.unwrap().get(0);
     assert!(
         lives.world.store.claim(Claim::Next { limit: 10, skip_tenant: None }).await.unwrap().is_empty(),
-        "it may be alive"
+        "the node may still be alive"
     );
     let claimed = claims_next(&lives).await;
     let (took, now) = (died.elapsed(), lives.store.now());
     assert_eq!(claimed.lease.run, lost.lease.run);
     assert!(claimed.lease.epoch > lost.lease.epoch);
-    assert!(took < LEASE + SLACK, "it took {took:?}");
-    // One more lease time from the moment at which its lease was seen to be over.
+    assert!(took < LEASE + SLACK, "the takeover took {took:?}");
+    // One more lease time after another node has seen that the lease is expired.
     let earliest = Timestamp(u64::try_from(expires_at).unwrap()).plus_ms(LEASE_MS);
     let latest = now.plus_ms(LEASE_MS + SLACK_MS);
     assert!((earliest..=latest).contains(&claimed.doubt_at), "{}", claimed.doubt_at);
-    let waits = claim(&lives.world, "waits").await.expect("nobody held it");
+    let waits = claim(&lives.world, "waits").await.expect("no node held the run");
     assert!(lives.world.store.release(&waits.lease).await.unwrap());
 }
 
@@ -76,14 +76,17 @@ async fn a_paused_node_neither_writes_nor_sends_after_a_takeover() {
     lost.asks(&[("a", "transfer")]);
     assert!(sleeps.world.store.may_send(&lost.lease));
     let claimed = claims_next(&lives).await;
-    assert!(!sleeps.world.store.may_send(&lost.lease), "its own clock says so, before it hears of anything");
+    assert!(
+        !sleeps.world.store.may_send(&lost.lease),
+        "the node's own clock ends the lease before any notification"
+    );
     let mut worker = crate::worker::Worker::from_claim(&lives.world, claimed);
     assert_eq!(lost.commit(&sleeps.world).await, Err(StoreError::Fenced));
     assert_eq!(sleeps.world.store.load(&lost.lease).await, Err(StoreError::Fenced));
     worker.take_over();
     worker.commit(&lives.world).await.unwrap();
     assert!(lives.world.store.may_send(&worker.lease));
-    // It wakes up: it is another node now, and can hold runs again.
+    // The paused node resumes: it joins as a new node, and can hold runs again.
     queued(&sleeps.world, "thr_2", "later").await;
     until("another lease", || async {
         sleeps.world.store.claim(Claim::Next { limit: 1, skip_tenant: None }).await.is_ok()
@@ -102,7 +105,10 @@ async fn an_expired_lease_that_no_node_took_is_renewed() {
     until("the end of the lease", || async {
         let over: bool =
             client.query_one("SELECT expires_at <= now_ms(NULL) FROM nodes", &[]).await.unwrap().get(0);
-        assert!(!over || !node.world.store.may_send(&worker.lease), "it ends here no later than there");
+        assert!(
+            !over || !node.world.store.may_send(&worker.lease),
+            "the node ends its lease no later than the database"
+        );
         over
     })
     .await;
@@ -113,10 +119,13 @@ async fn an_expired_lease_that_no_node_took_is_renewed() {
         &node.world.store.claim(Claim::Next { limit: 1, skip_tenant: None }).await,
         "lease"
     ));
-    // As its pulse would.
+    // Renew the lease as the heartbeat would.
     client.execute("UPDATE nodes SET expires_at = now_ms(NULL) + 60000", &[]).await.unwrap();
     worker.commit(&node.world).await.unwrap();
-    assert!(!node.world.store.may_send(&worker.lease), "what it does not know of does not count");
+    assert!(
+        !node.world.store.may_send(&worker.lease),
+        "the node does not rely on a renewal that it has not seen"
+    );
 }
 
 #[tokio::test]
@@ -129,22 +138,26 @@ async fn the_heartbeat_keeps_a_lease() {
         let row = client.query_one("SELECT expires_at - started_at FROM nodes", &[]).await.unwrap();
         row.get::<_, i64>(0)
     };
-    until("three leases in a row", || async { expiry().await > 3 * i64::try_from(LEASE_MS).unwrap() }).await;
+    until("three renewals of the lease", || async { expiry().await > 3 * i64::try_from(LEASE_MS).unwrap() })
+        .await;
     assert!(node.world.store.may_send(&worker.lease));
 }
 
 #[tokio::test]
 async fn a_node_that_leaves_hands_over_at_once() {
     let cluster = Cluster::new();
-    // Nobody would take over before tomorrow.
+    // With this lease no other node would take over for an hour.
     let (leaves, stays) = (cluster.node().await, cluster.node().await);
     let lost = started(&leaves.world, "thr", "run").await;
     leaves.store.release_all().await.unwrap();
     assert!(!leaves.world.store.may_send(&lost.lease));
     let claimed = claims_next(&stays).await;
     assert_eq!(claimed.lease.run, lost.lease.run);
-    assert!(claimed.doubt_at <= stays.store.now(), "it sends nothing any more: there is nothing to wait for");
-    // It may come back.
+    assert!(
+        claimed.doubt_at <= stays.store.now(),
+        "the old node sends nothing more, so there is no need to wait"
+    );
+    // The node may join again.
     queued(&leaves.world, "thr_2", "later").await;
     assert_eq!(next_workers(&leaves.world, 10).await.len(), 1);
 }
@@ -166,7 +179,7 @@ async fn the_database_refuses_a_late_commit_of_another_epoch() {
     let node = cluster.node().await;
     let first = started(&node.world, "thr", "run").await;
     assert!(node.world.store.release(&first.lease).await.unwrap());
-    let second = claim(&node.world, "run").await.expect("it was let go");
+    let second = claim(&node.world, "run").await.expect("the run was released");
     let client = cluster.client().await;
     let number: i64 = client.query_one("SELECT node FROM nodes", &[]).await.unwrap().get(0);
     let (run, seq) = (second.lease.row, i64::try_from(second.run.control.seq).unwrap());
@@ -180,19 +193,19 @@ async fn the_database_refuses_a_late_commit_of_another_epoch() {
             .map_err(|error| error.as_db_error().unwrap().message().to_owned())
     };
     let fenced = Ok("fenced".to_owned());
-    assert_eq!(outcome(number, epoch(&first.lease), seq).await, fenced, "an older holding of the same node");
-    assert_eq!(outcome(number, epoch(&second.lease) + 1, seq).await, fenced, "one that never was");
+    assert_eq!(outcome(number, epoch(&first.lease), seq).await, fenced, "an older lease of the same node");
+    assert_eq!(outcome(number, epoch(&second.lease) + 1, seq).await, fenced, "an epoch that never existed");
     assert_eq!(outcome(number + 1, epoch(&second.lease), seq).await, fenced, "another node");
-    assert_eq!(outcome(number, epoch(&second.lease), seq - 1).await, fenced, "the log has gone on");
+    assert_eq!(outcome(number, epoch(&second.lease), seq - 1).await, fenced, "the log is longer by now");
     let let_through = outcome(number, epoch(&second.lease), seq).await;
     assert_eq!(
         let_through,
         Err("the control is of another on thr".to_owned()),
-        "only the holder gets as far as that"
+        "only the holder passes the fence"
     );
 }
 
-/// A server that lost its last commits took the place of another, and gave the number of a run to another one.
+/// A server that lost its last commits has replaced another one, and has given the row number of a run to another run.
 #[tokio::test]
 async fn a_run_is_known_by_its_name_too() {
     let cluster = Cluster::new();
@@ -205,16 +218,16 @@ async fn a_run_is_known_by_its_name_too() {
         let append = node.world.store.append(&worker.lease, worker.append()).await;
         assert_eq!(append, Err(StoreError::Fenced), "{now}");
         assert_eq!(node.world.store.load(&worker.lease).await, Err(StoreError::Fenced), "{now}");
-        // A load that is refused forgets the run; it is claimed anew.
+        // After a refused load the store forgets the lease, so the run has to be claimed again.
         client.execute(&format!("UPDATE runs SET {then}"), &[]).await.unwrap();
         client.execute("UPDATE runs SET node = NULL, ready = 1, ready_at = 1", &[]).await.unwrap();
-        worker = claim(&node.world, "run").await.expect("nobody has it");
+        worker = claim(&node.world, "run").await.expect("no node holds the run");
         worker.take_over();
         client.execute(&format!("UPDATE runs SET {now}"), &[]).await.unwrap();
         assert_eq!(node.world.store.release(&worker.lease).await, Err(StoreError::Fenced), "{now}");
         client.execute(&format!("UPDATE runs SET {then}"), &[]).await.unwrap();
         client.execute("UPDATE runs SET node = NULL, ready = 1, ready_at = 1", &[]).await.unwrap();
-        worker = claim(&node.world, "run").await.expect("nobody has it");
+        worker = claim(&node.world, "run").await.expect("no node holds the run");
         worker.take_over();
     }
     let commits = client.query_one("SELECT count(*) FROM commits", &[]).await.unwrap();
@@ -260,7 +273,7 @@ async fn a_lease_that_expired_while_its_node_waited_is_refused() {
             }
         };
         let runs_out = async {
-            until("a question that waits", || async {
+            until("a request that waits for the lock", || async {
                 watch.query_one(waits, &[&word]).await.unwrap().get(0)
             })
             .await;

@@ -1,4 +1,4 @@
-//! Lists: what they look at, and that neither slow ones nor those that nobody waits for are in the way of the rest.
+//! Lists: each uses its index, and neither slow nor abandoned lists block other requests.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -20,7 +20,7 @@ const LIST_COUNT: i64 = 4;
 /// More than a node has connections.
 const ASKED_COUNT: usize = 64;
 
-/// As every session of a store is set up: no whole table, and one plan for all parameters.
+/// The settings of every session of a store: no table scans, and one plan for all parameters.
 const SESSION: &str = "SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_hashjoin = off; \
     SET enable_mergejoin = off; SET plan_cache_mode = force_generic_plan; SET jit = off";
 
@@ -41,7 +41,7 @@ async fn plan(client: &Client, name: &str) -> String {
     plan
 }
 
-/// However many others there are: what is listed is found by all that is asked for, in its order.
+/// However many other rows there are: the index covers every condition and the order of the list.
 async fn assert_found_by_what_is_asked_for(client: &Client) {
     let newer = "(ROW(created_at, id) < ROW($3, $4))";
     let older = "(ROW(created_at, id) > ROW($3, $4))";
@@ -85,16 +85,16 @@ async fn no_list_scans_everything_of_its_tenant() {
     let _node = cluster.node().await;
     let client = cluster.client().await;
     client.batch_execute(SESSION).await.unwrap();
-    // A plan that was made while there was nothing is kept until the database has counted what there is.
+    // A plan that was made on empty tables is kept until the database has analyzed the tables.
     assert_found_by_what_is_asked_for(&client).await;
     client.batch_execute(MANY).await.unwrap();
     assert_found_by_what_is_asked_for(&client).await;
 }
 
-/// Polled once, so that whatever it begins is on its way.
+/// Polls the task once, so that its request is in flight.
 async fn begin<T>(task: &mut Pin<Box<dyn Future<Output = T> + Send + '_>>) {
     std::future::poll_fn(|context| {
-        assert!(task.as_mut().poll(context).is_pending(), "it is over at once");
+        assert!(task.as_mut().poll(context).is_pending(), "the task ended at once");
         Poll::Ready(())
     })
     .await;
@@ -106,7 +106,7 @@ async fn stalled_and_abandoned_lists_leave_connections_for_the_rest() {
     let node = cluster.node().await;
     queued(&node.world, "thr", "run").await;
     let (store, tenant) = (node.store.clone(), node.world.tenant.clone());
-    // Nobody can look at approvals until this is over.
+    // This lock blocks every read of approvals.
     let (lock, client) = (cluster.client().await, cluster.client().await);
     lock.batch_execute("BEGIN; LOCK TABLE suspensions IN ACCESS EXCLUSIVE MODE").await.unwrap();
     let stuck = "SELECT count(*) FROM pg_locks l JOIN pg_class c ON c.oid = l.relation
@@ -117,8 +117,8 @@ async fn stalled_and_abandoned_lists_leave_connections_for_the_rest() {
     for list in &mut lists {
         begin(list).await;
     }
-    until("lists that stand still", async || stuck().await == LIST_COUNT).await;
-    // The first ones are given up while the database works on them, the last ones before they have begun.
+    until("blocked lists", async || stuck().await == LIST_COUNT).await;
+    // The caller abandons all lists: the first ones while the database works on them, the last ones before they begin.
     drop(lists);
     let thread = ThreadId::from("another");
     let works = async {
@@ -128,11 +128,7 @@ async fn stalled_and_abandoned_lists_leave_connections_for_the_rest() {
         assert!(store.run(&tenant, &RunId::from("run")).await.unwrap().is_some());
     };
     with_timeout("the rest", works).await;
-    assert_eq!(
-        stuck().await,
-        LIST_COUNT,
-        "no list was begun that nobody waits for, and none was asked twice"
-    );
+    assert_eq!(stuck().await, LIST_COUNT, "no abandoned list was begun, and none was sent twice");
     lock.batch_execute("COMMIT").await.unwrap();
     let listed = with_timeout("a list", store.approvals(&tenant, &filter, &page)).await.unwrap();
     assert_eq!(listed.items.len(), 0);

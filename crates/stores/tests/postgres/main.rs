@@ -1,11 +1,6 @@
-//! What only PostgreSQL has: many nodes on one database, leases that run out, and a server that goes and comes back.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a failing test may stop in the plainest way there is"
-)]
-#![allow(clippy::wildcard_enum_match_arm, reason = "a test looks for one thing and passes over the rest")]
+//! PostgreSQL only: several nodes on one database, leases that expire, and a server that stops and restarts.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failing test may panic")]
+#![allow(clippy::wildcard_enum_match_arm, reason = "a test looks for one variant and ignores the rest")]
 
 #[path = "../conformance/differential.rs"]
 mod differential;

@@ -1,4 +1,4 @@
-//! Migrations run once, also where several nodes start together.
+//! Migrations run once, even if several nodes start at the same time.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ async fn five_nodes_that_start_together_migrate_once() {
         })
         .collect();
     for node in nodes {
-        node.await.expect("no panic").expect("each of them opens");
+        node.await.expect("no panic").expect("each node opens");
     }
     let client = cluster.client().await;
     let steps = client.query("SELECT version FROM migrations ORDER BY version", &[]).await.unwrap();
@@ -49,7 +49,8 @@ async fn an_invalid_address_or_schema_is_reported() {
     }
 }
 
-/// Whoever waited for a lock has to see what came meanwhile, whatever the database asks of sessions that do not care.
+/// A transaction that waited for a lock must see what was committed meanwhile. So the store sets the isolation level,
+/// whatever the database's default is.
 #[tokio::test]
 async fn every_session_reads_what_is_committed_where_the_database_asks_for_more() {
     let cluster = Cluster::new();
@@ -66,7 +67,7 @@ async fn every_session_reads_what_is_committed_where_the_database_asks_for_more(
     assert_eq!(
         isolation.get::<_, &str>(0),
         "repeatable read",
-        "whoever does not care gets what the database says"
+        "a session without a setting of its own uses the database's default"
     );
     let notes = "CREATE TABLE sessions (isolation text, kind text);
         CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -84,7 +85,7 @@ async fn every_session_reads_what_is_committed_where_the_database_asks_for_more(
     worker.finish_with("done");
     worker.commit(&node.world).await.unwrap();
     let kinds = "SELECT count(DISTINCT kind) FROM sessions";
-    until("a creation, a commit, a node and its pulse", || async {
+    until("a creation, a commit, a node and its heartbeat", || async {
         client.query_one(kinds, &[]).await.unwrap().get::<_, i64>(0) == 4
     })
     .await;

@@ -1,4 +1,4 @@
-//! Several nodes on one schema, each with its own store, and somebody who looks at the database past all of them.
+//! Several nodes on one schema, each with its own store, and a client that queries the database directly.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use tokio_postgres::{Client, NoTls};
 use crate::fixture::{Clock, World};
 use crate::postgres_server::{Server, server};
 
-/// Long enough for a busy machine. Nothing that goes well takes as long.
+/// Long enough for a busy machine. A passing test never takes as long.
 pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 pub(crate) const NEVER: Duration = Duration::from_secs(3_600);
 
@@ -38,7 +38,7 @@ impl<'s> Cluster<'s> {
         Self { server, schema: format!("nodes_{}", COUNT.fetch_add(1, Ordering::Relaxed)) }
     }
 
-    /// The database's clock counts, and the lease is longer than any test.
+    /// Uses the database's clock, and a lease that is longer than any test.
     pub(crate) fn settings(&self) -> PostgresSettings {
         PostgresSettings { schema: self.schema.clone(), lease: NEVER, ..PostgresSettings::default() }
     }
@@ -51,7 +51,7 @@ impl<'s> Cluster<'s> {
         self.node_at(&self.server.address(), settings).await
     }
 
-    /// The address of another database on the same server, made with these words.
+    /// Creates another database on the same server with these options, and returns its address.
     pub(crate) async fn database(&self, words: &str) -> String {
         let name = format!("{}_database", self.schema);
         let make = format!("CREATE DATABASE {name} {words}");
@@ -64,7 +64,7 @@ impl<'s> Cluster<'s> {
         Node { world: World::new(store.clone(), Clock::new()), store }
     }
 
-    /// Past every store.
+    /// Connects to the database directly, without a store.
     pub(crate) async fn client(&self) -> Client {
         self.client_at(&self.server.address()).await
     }
@@ -75,17 +75,17 @@ impl<'s> Cluster<'s> {
         client
             .batch_execute(&format!("SET search_path = {}", self.schema))
             .await
-            .expect("the schema is there");
+            .expect("the search path can be set");
         client
     }
 }
 
 impl Node {
-    /// The ear of a new node may not be open yet; once it has heard anything, it is.
+    /// Waits until the node has received a notification: the listener of a new node may not be connected yet.
     pub(crate) async fn wait_until_listening(&self, cluster: &Cluster<'_>) {
         let client = cluster.client().await;
         let channel = format!("holdpoint_{}", cluster.schema);
-        until("an open ear", || async {
+        until("a connected listener", || async {
             client.execute("SELECT pg_notify($1, '*')", &[&channel]).await.unwrap();
             let heard = self.receives(|ring| *ring == Notification::Ready);
             tokio::time::timeout(Duration::from_millis(200), heard).await.is_ok()
@@ -93,22 +93,23 @@ impl Node {
         .await;
     }
 
-    /// Waits for the bell, passing over what is not wanted.
+    /// Waits for a wanted notification, and ignores all others.
     pub(crate) async fn receives(&self, wanted: impl Fn(&Notification) -> bool) {
-        with_timeout("a ring", async { while !wanted(&self.store.next_notification().await) {} }).await;
+        with_timeout("a notification", async { while !wanted(&self.store.next_notification().await) {} })
+            .await;
     }
 }
 
 pub(crate) async fn with_timeout<T>(what: &str, work: impl Future<Output = T>) -> T {
-    tokio::time::timeout(TEST_TIMEOUT, work).await.unwrap_or_else(|_| panic!("{what} did not come"))
+    tokio::time::timeout(TEST_TIMEOUT, work).await.unwrap_or_else(|_| panic!("timed out waiting for {what}"))
 }
 
-/// Asks again until it is so.
+/// Polls until the condition holds.
 pub(crate) async fn until<F: Future<Output = bool>>(what: &str, mut is_so: impl FnMut() -> F) {
     let began = Instant::now();
     let mut often = tokio::time::interval(Duration::from_millis(5));
     while !is_so().await {
-        assert!(began.elapsed() < TEST_TIMEOUT, "{what} did not come");
+        assert!(began.elapsed() < TEST_TIMEOUT, "timed out waiting for {what}");
         often.tick().await;
     }
 }

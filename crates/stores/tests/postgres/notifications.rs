@@ -1,4 +1,4 @@
-//! What is said to a run on one node reaches the node that holds it.
+//! An item for a run that is submitted on one node reaches the node that holds the run.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ fn is_for(run: &'static str) -> impl Fn(&Notification) -> bool {
 #[tokio::test]
 async fn a_decision_on_another_node_wakes_the_holder() {
     let cluster = Cluster::new();
-    // Without the bell it would hear nothing for an hour.
+    // Without a notification the node would not look for an hour.
     let settings = PostgresSettings { poll_every: NEVER, ..cluster.settings() };
     let (holds, other) = (cluster.node_with(settings).await, cluster.node().await);
     let mut worker = started(&holds.world, "thr", "run").await;
@@ -35,7 +35,7 @@ async fn an_approval_on_one_node_notifies_another() {
     let cluster = Cluster::new();
     let settings = PostgresSettings { poll_every: NEVER, ..cluster.settings() };
     let (holds, other) = (cluster.node().await, cluster.node_with(settings).await);
-    // Whoever begins to listen does not know what was said before.
+    // A listener that has just connected may have missed earlier notifications.
     other.receives(|ring| *ring == Notification::ApprovalsMissed).await;
     let is_news = |ring: &Notification| match ring {
         Notification::Approvals { tenant, run } => (tenant.as_str(), run.as_str()) == ("acme", "run"),
@@ -58,11 +58,11 @@ async fn a_gone_node_counts_as_missed_approvals() {
     node.receives(|ring| *ring == Notification::ApprovalsMissed).await;
     let client = cluster.client().await;
     let comes = "INSERT INTO nodes (name, started_at, expires_at) VALUES ('gone', 0, 9000000000000000)";
-    until("a word about a node that is gone", || async {
+    until("a notification about a node that is gone", || async {
         client.execute(comes, &[]).await.unwrap();
         let missed = || node.receives(|ring| *ring == Notification::ApprovalsMissed);
         let early = tokio::time::timeout(Duration::from_millis(100), missed()).await;
-        assert!(early.is_err(), "a node that comes takes no word with it");
+        assert!(early.is_err(), "a node that joins causes no missed approvals");
         client.execute("DELETE FROM nodes WHERE name = 'gone'", &[]).await.unwrap();
         tokio::time::timeout(Duration::from_millis(500), missed()).await.is_ok()
     })
@@ -79,7 +79,7 @@ async fn a_lost_notification_is_recovered_by_the_next_poll() {
     let mut worker = started(&deaf.world, "thr", "run").await;
     worker.asks(&[("a", "transfer")]);
     worker.commit(&deaf.world).await.unwrap();
-    until("a deaf ear", || async { proxy.has_triggered() }).await;
+    until("a silenced listener", || async { proxy.has_triggered() }).await;
     other.world.submit_accepted("run", Item::Decision(worker.decision("a", None, approve()))).await;
     deaf.receives(is_for("run")).await;
     worker.reload(&deaf.world).await;
@@ -89,20 +89,20 @@ async fn a_lost_notification_is_recovered_by_the_next_poll() {
 #[tokio::test]
 async fn a_reconnected_listener_polls_at_once() {
     let cluster = Cluster::new();
-    // Nothing else makes it look for an hour.
+    // Nothing else makes the node poll for an hour.
     let settings = PostgresSettings { poll_every: NEVER, ..cluster.settings() };
     let node = cluster.node_with(settings).await;
     let worker = started(&node.world, "thr", "run").await;
     node.wait_until_listening(&cluster).await;
     let client = cluster.client().await;
-    // Of this item nobody sends a word.
+    // This item is stored without a notification.
     let unsaid = "SELECT s.outcome FROM runs r CROSS JOIN LATERAL submit(
         r.run, r.version, '{\"kind\": \"interrupt\", \"text\": \"{}\"}', NULL
     ) AS s WHERE r.run = $1";
     let taken = client.query_one(unsaid, &[&worker.lease.row]).await.unwrap();
     assert_eq!(taken.get::<_, &str>(0), "taken");
     let early = tokio::time::timeout(Duration::from_millis(300), node.receives(is_for("run"))).await;
-    assert!(early.is_err(), "nobody looks");
+    assert!(early.is_err(), "the node does not poll yet");
     let cut = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE query = $1";
     let ears = client.query_one(cut, &[&format!("LISTEN holdpoint_{}", cluster.schema)]).await.unwrap();
     assert_eq!(ears.get::<_, i64>(0), 1);
@@ -119,7 +119,7 @@ async fn inbox_items_that_were_read_cause_no_wake() {
     other.world.submit_accepted("run", Item::Decision(worker.decision("a", None, approve()))).await;
     holds.receives(is_for("run")).await;
     worker.reload(&holds.world).await;
-    // Another run is woken; until that is heard, two looks have passed over this one.
+    // Another run is woken twice. By the time the node reports that, it has polled past this run twice.
     let mut second = started(&holds.world, "thr_2", "second").await;
     second.asks(&[("b", "transfer")]);
     second.commit(&holds.world).await.unwrap();
@@ -140,7 +140,7 @@ async fn inbox_items_that_were_read_cause_no_wake() {
             })
             .await;
     }
-    assert!(quiet.get(), "a row that waits on purpose is not rung for every second");
+    assert!(quiet.get(), "a row that was read and left in the inbox causes no further wake-up");
 }
 
 fn is_commit_of(run: &'static str) -> impl Fn(&Notification) -> bool {
@@ -151,7 +151,7 @@ fn is_commit_of(run: &'static str) -> impl Fn(&Notification) -> bool {
 async fn a_watcher_on_another_node_is_notified_of_a_commit() {
     let cluster = Cluster::new();
     let watches = cluster.node_with(PostgresSettings { poll_every: NEVER, ..cluster.settings() }).await;
-    // It is a node like others, and those who come later see it.
+    // The claim makes it a registered node, so nodes that start later know about it.
     assert!(watches.world.store.claim(Claim::Next { limit: 1, skip_tenant: None }).await.unwrap().is_empty());
     watches.wait_until_listening(&cluster).await;
     let works = cluster.node().await;
@@ -168,7 +168,7 @@ async fn a_watcher_finds_a_commit_whose_notification_was_lost() {
     proxy.set("LISTEN holdpoint", Cut::Silence);
     let address = cluster.server.address_by_port(proxy.port);
     let (deaf, works) = (cluster.node_at(&address, cluster.settings()).await, cluster.node().await);
-    until("a deaf ear", || async { proxy.has_triggered() }).await;
+    until("a silenced listener", || async { proxy.has_triggered() }).await;
     let mut worker = started(&works.world, "thr", "run").await;
     let read = || async {
         deaf.world.store.events(&deaf.world.tenant, &"run".into(), 0, 1_000).await.unwrap().len()
@@ -199,15 +199,15 @@ async fn a_node_that_may_not_notify_still_polls_and_takes_over() {
         (cluster.node_at(&address, settings.clone()).await, cluster.node_at(&address, settings).await);
     let lost = started(&dies.world, "thr", "lost").await;
     let holds = started(&lives.world, "thr_2", "holds").await;
-    // Something that the other one should be told, and is not.
+    // The other node should be notified of this item, and is not.
     let item = Item::Interrupt { cause: machine::event::InterruptCause::Person("bob".into()) };
     dies.world.submit_accepted("holds", item).await;
     lives.receives(is_for("holds")).await;
     assert!(lives.world.store.may_send(&holds.lease));
-    // It has itself something to say all the time.
+    // This node also sends notifications, which fail.
     assert!(lives.world.store.release(&started(&lives.world, "thr_3", "let_go").await.lease).await.unwrap());
     drop(dies);
-    until("the runs of the node that is gone", || async {
+    until("the runs of the lost node", || async {
         let claimed = lives.world.store.claim(Claim::Next { limit: 10, skip_tenant: None }).await.unwrap();
         claimed.iter().any(|claimed| claimed.lease.run == lost.lease.run)
     })
@@ -240,7 +240,7 @@ async fn a_listener_that_receives_nothing_reconnects() {
     let first: i32 = client.query_one(ear, &[&listens]).await.unwrap().get(0);
     client.execute("SELECT pg_terminate_backend($1)", &[&first]).await.unwrap();
     let ears = std::cell::RefCell::new(std::collections::BTreeSet::from([first]));
-    until("a third ear", || async {
+    until("a third listener connection", || async {
         let rows = client.query(ear, &[&listens]).await.unwrap();
         ears.borrow_mut().extend(rows.iter().map(|row| row.get::<_, i32>(0)));
         ears.borrow().len() >= 3

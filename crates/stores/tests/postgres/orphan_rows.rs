@@ -1,4 +1,4 @@
-//! Every row belongs to a run or a thread that is there, also in the tables that have no foreign key.
+//! Every row belongs to an existing run or thread, even in the tables that have no foreign key.
 
 use engine::store::{Store, StoreError};
 use machine::id::ThreadId;
@@ -6,7 +6,7 @@ use machine::id::ThreadId;
 use crate::nodes::Cluster;
 use crate::worker::started;
 
-/// Rows of those tables whose run or thread is not there.
+/// Counts the rows of those tables whose run or thread does not exist.
 const STRAYS: &str = "SELECT
     (SELECT count(*) FROM runs r WHERE NOT EXISTS (SELECT 1 FROM threads t WHERE t.thread = r.thread))
     + (SELECT count(*) FROM commits c WHERE NOT EXISTS (SELECT 1 FROM runs r WHERE r.run = c.run))
@@ -27,10 +27,10 @@ async fn a_commit_of_a_run_that_is_gone_leaves_no_rows() {
     worker.finish_with("done");
     worker.commit(world).await.unwrap();
     node.store.delete_thread(&world.tenant, &ThreadId::from("thr")).await.unwrap();
-    assert_eq!(strays().await, 0, "nothing is left of a thread");
+    assert_eq!(strays().await, 0, "no row of the thread is left");
     assert_eq!(node.store.append(&worker.lease, late).await, Err(StoreError::Fenced));
 
-    // What the statement itself does with a number that is nobody's.
+    // The statement itself writes no row for a run number that does not exist.
     let number = worker.lease.row;
     let holder: i64 = client.query_one("SELECT max(node) FROM nodes", &[]).await.unwrap().get(0);
     let together = "SELECT append_together($1, NULL, ARRAY[$2::bigint], '{acme}', '{run}', '{1}', '{1}', '{1}', '{2}', '{running}', '{NULL}',

@@ -1,4 +1,4 @@
-//! The database goes, comes back, is slow or is crowded: refused by rule, and nothing is guessed.
+//! The database stops, restarts, is slow or has no free connection: requests are refused, and no outcome is guessed.
 
 use std::time::{Duration, Instant};
 
@@ -29,7 +29,7 @@ async fn a_commit_whose_answer_was_lost_is_stored() {
     proxy.set("the_only_call", Cut::After);
     let lost = node.world.store.append(&worker.lease, append.clone()).await;
     assert!(is_unavailable(&lost, ""), "{lost:?}");
-    assert!(node.world.store.metrics().failures.unavailable >= 1, "it is counted");
+    assert!(node.world.store.metrics().failures.unavailable >= 1, "the failure is counted");
     assert!(proxy.has_triggered());
     let loaded = node.world.store.load(&worker.lease).await.unwrap();
     assert_eq!(loaded.control.seq, seq);
@@ -41,7 +41,7 @@ async fn a_commit_whose_answer_was_lost_is_stored() {
     assert_eq!(
         node.world.store.append(&worker.lease, append).await,
         Err(StoreError::Fenced),
-        "it is stored once"
+        "the commit is stored once"
     );
     worker.forget_draft();
     worker.accept(Item::Decision(worker.decision("the_only_call", None, approve())));
@@ -82,14 +82,14 @@ async fn a_claim_whose_answer_was_lost_is_released_by_its_node() {
         ..cluster.settings()
     };
     let (proxy, node) = behind_proxy(&cluster, settings).await;
-    queued(&node.world, "thr", "run_of_nobody").await;
-    proxy.set("run_of_nobody", Cut::After);
-    let asked = Claim::Run { tenant: node.world.tenant.clone(), run: "run_of_nobody".into() };
+    queued(&node.world, "thr", "run_without_holder").await;
+    proxy.set("run_without_holder", Cut::After);
+    let asked = Claim::Run { tenant: node.world.tenant.clone(), run: "run_without_holder".into() };
     let lost = node.world.store.claim(asked).await;
     assert!(is_unavailable(&lost, ""), "{lost:?}");
     let row = cluster.client().await.query_one("SELECT node IS NOT NULL FROM runs", &[]).await.unwrap();
-    assert!(row.get::<_, bool>(0), "the database has given it to the node, and nobody there knows");
-    until("the run", || async { claim(&node.world, "run_of_nobody").await.is_some() }).await;
+    assert!(row.get::<_, bool>(0), "the node holds the run in the database and does not know it");
+    until("the run", || async { claim(&node.world, "run_without_holder").await.is_some() }).await;
 }
 
 #[tokio::test]
@@ -101,14 +101,14 @@ async fn a_creation_whose_answer_was_lost_is_released_by_its_node() {
         ..cluster.settings()
     };
     let (proxy, node) = behind_proxy(&cluster, settings).await;
-    // The node has joined before, so that the word is said in the creation.
+    // The claim makes the node join, so that the first statement with this run id is the creation.
     claim(&node.world, "nothing").await;
-    let order = order("thr", "run_of_nobody");
+    let order = order("thr", "run_without_holder");
     let create = creation(&node.world, order, OnBusy::Reject, true).await;
-    proxy.set("run_of_nobody", Cut::After);
+    proxy.set("run_without_holder", Cut::After);
     let lost = node.world.store.create(create).await;
     assert!(is_unavailable(&lost, ""), "{lost:?}");
-    until("the run", || async { claim(&node.world, "run_of_nobody").await.is_some() }).await;
+    until("the run", || async { claim(&node.world, "run_without_holder").await.is_some() }).await;
 }
 
 #[tokio::test]
@@ -148,7 +148,7 @@ async fn a_request_without_a_free_connection_is_refused_within_the_configured_ti
     let asks = async {
         let began = Instant::now();
         loop {
-            // The append may not have its connection yet.
+            // The append may not have a connection yet.
             let read = node.world.store.run(&node.world.tenant, &worker.lease.run).await;
             if let Err(refused) = read {
                 return (refused, began.elapsed());
@@ -184,16 +184,16 @@ async fn a_server_that_went_down_at_once_and_came_back_has_everything_that_was_a
     server.control(&["start"]);
     assert_eq!(node.world.run("run").await, shown);
     node.world.submit_accepted("waits", item).await;
-    assert!(node.world.store.may_send(&worker.lease), "nobody has taken anything over");
+    assert!(node.world.store.may_send(&worker.lease), "no other node has taken the run over");
     worker.accept(Item::Decision(worker.decision("a", None, approve())));
     worker.commit(&node.world).await.unwrap();
-    // Its pulse has a connection again: it rings for what can be claimed.
+    // The heartbeat has a connection again and reports that there are runs to claim.
     node.receives(|ring| *ring == Notification::Ready).await;
     assert_eq!(next(&node.world, 10).await, ["waits"]);
 }
 
-/// Every commit of a log waits in the database, when its statement is over and nothing limits it any more, for as long as
-/// somebody has this lock. So it would for a standby that is away.
+/// Every commit to a log waits in the database while a session holds this lock. It waits after its statement has ended,
+/// so that no statement timeout applies. A commit would wait in the same way for a synchronous standby that is away.
 const LATE: &str = "
     CREATE FUNCTION be_late() RETURNS trigger LANGUAGE plpgsql AS $$
     BEGIN PERFORM pg_advisory_xact_lock_shared(hashtext(current_schema())); RETURN NULL; END $$;
@@ -217,7 +217,7 @@ async fn a_commit_that_comes_in_late_is_waited_for_and_its_worker_keeps_the_run(
     client.batch_execute(LATE).await.unwrap();
     let lost = node.world.store.append(&worker.lease, worker.append()).await;
     assert!(is_unavailable(&lost, "did not answer"), "{lost:?}");
-    // Nobody guesses meanwhile.
+    // Until then the store does not guess whether the commit was stored.
     let unknown = node.world.store.load(&worker.lease).await;
     assert!(is_unavailable(&unknown, "did not answer"), "{unknown:?}");
 
@@ -229,8 +229,8 @@ async fn a_commit_that_comes_in_late_is_waited_for_and_its_worker_keeps_the_run(
         client.batch_execute("SELECT pg_advisory_unlock(hashtext(current_schema()))").await.unwrap();
     };
     let (released, ()) = tokio::join!(release, comes);
-    assert_eq!(released, Ok(false), "its log has gone on");
-    assert!(node.world.store.may_send(&worker.lease), "it holds its run");
+    assert_eq!(released, Ok(false), "the log is longer than the worker knows");
+    assert!(node.world.store.may_send(&worker.lease), "the worker still holds the run");
     assert_eq!(node.world.store.load(&worker.lease).await.unwrap().control.seq, seq);
-    assert_eq!(node.world.store.release(&worker.lease).await, Ok(true), "what it has read it may let go");
+    assert_eq!(node.world.store.release(&worker.lease).await, Ok(true), "the run was loaded again");
 }

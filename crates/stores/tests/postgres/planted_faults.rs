@@ -1,4 +1,4 @@
-//! Faults that are planted one at a time, each into a database that is otherwise good, and what the doctor says to them.
+//! Faults that are planted one at a time into a healthy database, and the doctor's finding for each.
 
 use stores::postgres::doctor::FindingCode;
 use tokio_postgres::Client;
@@ -22,7 +22,7 @@ const TABLES: [&str; 13] = [
     "brought",
 ];
 
-/// Whoever plants a fault is bound by no constraint; what is planted is taken back.
+/// Plants faults past all constraints, and restores the tables afterwards.
 struct FaultPlanter {
     client: Client,
     schema: String,
@@ -224,7 +224,7 @@ async fn each_planted_fault_is_found_where_it_is() {
             "0 of them hold it",
         ),
         ("UPDATE runs SET holds = true WHERE id = 'behind'", ThreadDiffers, "2 of them hold it"),
-        ("UPDATE post_keys SET run = 4711", Orphan, "a run that is not there"),
+        ("UPDATE post_keys SET run = 4711", Orphan, "a run that does not exist"),
         (
             "UPDATE post_keys SET run = (SELECT run FROM runs WHERE id = 'ended')",
             ThreadDiffers,
@@ -232,7 +232,7 @@ async fn each_planted_fault_is_found_where_it_is() {
         ),
         ("UPDATE post_keys SET tenant = 'thief'", ThreadDiffers, "belongs to another tenant"),
         ("UPDATE remembered SET tenant = 'thief'", DecisionDiffers, "belongs to another tenant"),
-        // What was accepted.
+        // Accepted items and decisions.
         ("DELETE FROM decisions WHERE id = 'd1'", DecisionDiffers, "d1"),
         ("UPDATE decisions SET tenant = 'thief'", DecisionDiffers, "of thief holds"),
         ("UPDATE decisions SET decision = 'no'", Unreadable, "decision d"),
@@ -248,12 +248,12 @@ async fn each_planted_fault_is_found_where_it_is() {
             InboxDiffers,
             "it has ended, and 1 rows wait",
         ),
-        // What leads nowhere.
+        // References to missing rows.
         ("DELETE FROM runs WHERE parent IS NOT NULL", ChildLost, "call delegate"),
         ("DELETE FROM threads WHERE id = 'thr_early'", Orphan, "no row of threads"),
         ("UPDATE revisions SET text = 'other'", RevisionDiffers, "its text has the digest"),
         ("DELETE FROM revisions", RevisionDiffers, "not stored"),
-        // What came with a message.
+        // Inline agents.
         (
             "DELETE FROM brought",
             RevisionDiffers,
@@ -305,7 +305,7 @@ async fn what_the_database_cannot_read_is_found_and_the_rest_is_still_examined()
     assert!(found[0].what.contains("invalid page in block 7"), "{found:?}");
 }
 
-/// No foreign key keeps rows of the tables that every commit writes to, so each of them is looked at.
+/// The tables that every commit writes to have no foreign keys, so the doctor checks each of them for orphans.
 #[tokio::test]
 async fn orphan_rows_are_found_in_every_table() {
     let fixture = ExaminedStore::populated().await;

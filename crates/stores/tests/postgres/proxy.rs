@@ -1,4 +1,4 @@
-//! A network that can be cut at a chosen word, between the question and its answer.
+//! A TCP proxy that cuts a connection when a chosen word passes, before the request or after it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -8,14 +8,14 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-/// What happens to a connection once a client has said the word on it.
+/// What happens to a connection once a client has sent the word on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cut {
-    /// What was said does not arrive, and the connection is gone.
+    /// The request does not arrive, and the connection is closed.
     Before,
-    /// It arrives and is answered; the answer does not arrive, and the connection is gone.
+    /// The request arrives and is executed; its answer does not arrive, and the connection is closed.
     After,
-    /// Nothing that the server says arrives any more; the connection stays.
+    /// Nothing from the server arrives any more; the connection stays open.
     Silence,
 }
 
@@ -48,12 +48,12 @@ impl Proxy {
         Self { port: own, trap, swallows }
     }
 
-    /// Springs once, on the first connection on which this word is said.
+    /// Triggers once, on the first connection on which this word is sent.
     pub(crate) fn set(&self, word: &str, cut: Cut) {
         *self.trap.lock().unwrap() = Some(Trap { word: word.into(), cut });
     }
 
-    /// From here on no notification reaches anybody, as where another connection is behind each statement.
+    /// Drops all notifications from now on, like a transaction-pooling proxy.
     pub(crate) fn swallow_notifications(&self) {
         self.swallows.store(true, Ordering::SeqCst);
     }
@@ -110,7 +110,7 @@ async fn answers(
     }
 }
 
-/// What a server says, cut into its messages.
+/// Splits the server's bytes into protocol messages.
 #[derive(Default)]
 struct Messages {
     has_begun: bool,
@@ -124,7 +124,7 @@ impl Messages {
     fn take_whole(&mut self, said: &[u8], swallows: bool) -> Vec<u8> {
         self.rest.extend_from_slice(said);
         let mut forwarded = Vec::new();
-        // Whether it encrypts is answered with one letter.
+        // The server answers the request for encryption with one letter.
         if !std::mem::replace(&mut self.has_begun, true) && self.rest.first() == Some(&b'N') {
             forwarded.push(self.rest.remove(0));
         }

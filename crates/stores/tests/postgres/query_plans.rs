@@ -1,4 +1,4 @@
-//! What a commit reads does not grow with the tables, also by a plan that was made while they were empty.
+//! The number of rows that a commit reads does not grow with the tables, even with a plan made on empty tables.
 
 use engine::store::{AutoApproval, StoreError};
 use machine::id::ThreadId;
@@ -9,21 +9,21 @@ use crate::nodes::Cluster;
 use crate::postgres_server::Server;
 use crate::worker::started;
 
-/// As every session of a store has it.
+/// The settings of every session of a store.
 const PLANS: &str = "SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_hashjoin = off;
     SET enable_mergejoin = off; SET plan_cache_mode = force_generic_plan; SET jit = off";
-/// Rows of tables and entries of indexes that this session has looked at.
+/// Table rows and index entries that this session has read.
 const LOOKED_AT: &str = "SELECT coalesce(sum(pg_stat_get_xact_tuples_returned(c.oid)), 0)::bigint
     FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1";
-/// The next commit of a run, with a message that might be of a call and a call that might have a message.
+/// The next commit of a run, with a message and a call.
 const APPEND: &str = "SELECT append_together($1, NULL, ARRAY[$2::bigint], '{acme}', '{run}', ARRAY[$3::bigint],
     ARRAY[$4::bigint], '{1}', ARRAY[$4 + 1], '{running}', '{NULL}', '{false}', '{NULL}', '{NULL}', '{waiting}', '{x}', '{x}', '{1}',
     '{1}', '{msg_said}', ARRAY[$4 + 1], '{user}', '{1}', '{asked}', '{}', '{}') = '{held}'";
-/// The first commit of another run on a thread that is free.
+/// The first commit of another run on a free thread.
 const CREATION: &str = "SELECT (create_together($1, NULL, '{acme}', '{free}', ARRAY[$3::bigint], ARRAY[$2::text], '{next}',
     '{assistant}', '{msg_new}', '{1}', '{running}', '{NULL}', '{false}', '{1}', '{1}', '{user_message}', '{x}', '{x}', '{1}',
     '{1}', '{msg_new}', '{1}', '{user}', '{1}', '{asked}', '{}', '{}', '{}'))[1] IS NOT NULL";
-/// Many rows of others wherever something is looked for.
+/// Many rows of other runs in every table that a commit reads.
 const OTHERS: &str = "
     INSERT INTO threads (tenant, id, created_at, metadata) VALUES ('acme', 'others', 1, 'null');
     INSERT INTO runs (
@@ -36,7 +36,7 @@ const OTHERS: &str = "
     INSERT INTO messages (tenant, thread, id, run, seq, role, place)
     SELECT 'acme', thread, i, 1, 1, 'user', i FROM threads, generate_series(1, 3000) AS i WHERE id = 'others'";
 
-/// A statement that says whether it went well; it is undone afterwards.
+/// Runs a statement that returns whether it succeeded, and rolls it back. Returns how many rows it read.
 async fn looks_at(client: &Client, schema: &String, sql: &str, parameters: &[&(dyn ToSql + Sync)]) -> i64 {
     client.batch_execute("BEGIN").await.unwrap();
     let looked_at = async || client.query_one(LOOKED_AT, &[schema]).await.unwrap().get::<_, i64>(0);
@@ -49,7 +49,7 @@ async fn looks_at(client: &Client, schema: &String, sql: &str, parameters: &[&(d
 
 #[tokio::test]
 async fn what_a_commit_reads_does_not_grow_with_the_tables() {
-    // Of its own: so many tables come and go on that of the others that plans are made anew there all the time.
+    // A server of its own: on the shared one, tests keep creating and dropping tables, so plans are often remade.
     let server = Server::start();
     let cluster = Cluster::on(&server);
     let node = cluster.node().await;
@@ -71,7 +71,7 @@ async fn what_a_commit_reads_does_not_grow_with_the_tables() {
     let thread: i64 = thread.get(0);
     let creates = async || looks_at(&client, &cluster.schema, CREATION, &[&holder, &head, &thread]).await;
     let alone = (appends().await, creates().await);
-    assert!(alone.0 > 0 && alone.1 > 0, "nothing is counted: {alone:?}");
+    assert!(alone.0 > 0 && alone.1 > 0, "no row was counted: {alone:?}");
     client.batch_execute(OTHERS).await.unwrap();
     let among_many = (appends().await, creates().await);
     assert!(
@@ -102,7 +102,7 @@ async fn an_urgent_claim_scans_no_other_woken_run() {
     let among_many = looks_at(&client, &cluster.schema, claim, &[]).await;
     assert!(among_many <= alone + 10, "{among_many} instead of {alone}");
     let others = "SELECT cardinality(claim_woken(1, 10, NULL, false, NULL)) >= 0";
-    assert!(looks_at(&client, &cluster.schema, others, &[]).await >= 10, "nothing is counted");
+    assert!(looks_at(&client, &cluster.schema, others, &[]).await >= 10, "no row was counted");
 }
 
 #[tokio::test]
@@ -129,7 +129,7 @@ async fn revoked_grants_are_in_no_index_that_a_thread_is_read_by() {
     let client = cluster.client().await;
     let rows = client.query_one("SELECT array_agg(id) FROM grants", &[]).await.unwrap();
     assert_eq!(rows.get::<_, Vec<String>>(0), ["grt_last"]);
-    // Those that approvals gave stay, because the log has them.
+    // Revoked grants from approvals are kept, because the log contains them.
     let revoked =
         "INSERT INTO grants (tenant, id, thread, tool, agent, definition, reasons, given_by, since, revoked)
         SELECT tenant, 'old_' || i, thread, 'transfer', 'a', sha256(''), '[]', 'ana', 1, true

@@ -1,4 +1,4 @@
-//! Retention beside running nodes: which threads go, which stay, and what is left of those that went.
+//! Retention while nodes run: which threads are deleted, which are kept, and that deleted threads leave no rows.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ impl RetentionFixture {
     async fn new() -> Self {
         let cluster = Cluster::new();
         let node = cluster.node().await;
-        let upkeep = Upkeep::open(&cluster.server.address(), cluster.settings()).await.expect("it opens");
+        let upkeep = Upkeep::open(&cluster.server.address(), cluster.settings()).await.expect("upkeep opens");
         Self { cluster, node, upkeep }
     }
 
@@ -50,7 +50,7 @@ impl RetentionFixture {
         thread.await.unwrap().created_at.is_some()
     }
 
-    /// Everything that goes now, batch by batch, as a survey says before.
+    /// Deletes everything that is due, batch by batch, and asserts that a survey has counted the same.
     async fn sweep(&self, batch: usize) -> Vec<Pruned> {
         let before = self.world().clock.now();
         let (mut survey, mut expected) = (self.upkeep.survey(before), Pruned::default());
@@ -76,7 +76,7 @@ async fn child(world: &World, parent: &Worker, call: &str) -> Worker {
         Held::ChildRun { run, .. } => run.clone(),
         other => panic!("held by {other:?}"),
     };
-    let mut child = claim(world, id.as_str()).await.expect("the child is there");
+    let mut child = claim(world, id.as_str()).await.expect("the child can be claimed");
     child.take_over();
     child.apply_input(&Input::Start { after: None });
     child.commit(world).await.unwrap();
@@ -162,18 +162,18 @@ async fn what_came_with_a_message_goes_with_its_thread() {
     fixture.world().clock.advance(1);
     assert_eq!(fixture.swept(10).await, [1]);
     assert_eq!(found("pruned").await, [""; 0]);
-    assert_eq!(found("held").await, ["brought"], "its run has not ended");
+    assert_eq!(found("held").await, ["brought"], "the thread's run has not ended");
     fixture.end(&mut held).await;
     fixture.world().clock.advance(1);
     assert_eq!(fixture.swept(10).await, [1]);
     assert_eq!(
         tables_with(&fixture.cluster.client().await, "words").await,
         ["revisions"],
-        "configured ones stay"
+        "configured revisions are kept"
     );
 }
 
-/// The tables in which these words stand, anywhere.
+/// The tables that contain these words in any column.
 async fn tables_with(client: &Client, words: &str) -> Vec<String> {
     let tables = "SELECT tablename::text FROM pg_tables WHERE schemaname = current_schema() ORDER BY 1";
     let mut found = Vec::new();
@@ -197,14 +197,14 @@ async fn a_family_goes_together_when_all_of_it_has_ended() {
     middle.asks(&[("deeper", "researcher")]);
     middle.commit(fixture.world()).await.unwrap();
     let mut last = child(fixture.world(), &middle, "deeper").await;
-    // An interrupt waits for nobody: the parent ends, and its children hear of it later.
+    // The interrupted parent ends at once. Its children process their interrupts later.
     parent.apply_input(&Input::Interrupt { cause: InterruptCause::Person("bob".into()) });
     parent.commit(fixture.world()).await.unwrap();
     fixture.world().clock.advance(1_000);
-    assert_eq!(fixture.swept(10).await, [0; 0], "its children are under way");
+    assert_eq!(fixture.swept(10).await, [0; 0], "the children have not ended");
     fixture.end(&mut last).await;
     fixture.world().clock.advance(1_000);
-    assert_eq!(fixture.swept(10).await, [0; 0], "one of them is");
+    assert_eq!(fixture.swept(10).await, [0; 0], "one child has not ended");
     middle.reload(fixture.world()).await;
     middle.drain();
     middle.commit(fixture.world()).await.unwrap();
@@ -261,7 +261,7 @@ async fn a_family_that_cannot_be_deleted_blocks_no_other() {
     client.batch_execute(slow).await.unwrap();
     let settings =
         PostgresSettings { statement_timeout: Duration::from_millis(300), ..fixture.cluster.settings() };
-    let upkeep = Upkeep::open(&fixture.cluster.server.address(), settings).await.expect("it opens");
+    let upkeep = Upkeep::open(&fixture.cluster.server.address(), settings).await.expect("upkeep opens");
     let mut sweep = upkeep.sweep(fixture.world().clock.now(), 10);
     let mut pruned = Pruned::default();
     while let Some(batch) = sweep.next().await.unwrap() {
@@ -278,5 +278,5 @@ async fn a_family_that_cannot_be_deleted_blocks_no_other() {
         "{why}"
     );
     client.batch_execute("DROP TRIGGER dawdle ON runs").await.unwrap();
-    assert_eq!(fixture.swept(10).await, [2], "they go once they can");
+    assert_eq!(fixture.swept(10).await, [2], "the threads are deleted once they can be");
 }

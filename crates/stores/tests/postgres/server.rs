@@ -1,4 +1,4 @@
-//! A PostgreSQL server of its own for a test: fresh, on a free port, gone with the process that started it.
+//! A PostgreSQL server for tests: newly initialized, on a free port, and removed when the process that started it ends.
 
 use std::fs;
 use std::net::TcpListener;
@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// The one that all tests of a process use, each in a schema of its own.
+/// The server that all tests of a process share, each in its own schema.
 pub(crate) fn server() -> &'static Server {
     static SERVER: OnceLock<Server> = OnceLock::new();
     SERVER.get_or_init(Server::start)
@@ -20,7 +20,7 @@ pub(crate) struct Server {
     folder: PathBuf,
     account: Option<Account>,
     pub(crate) port: u16,
-    /// Waits until nobody holds the other end of its input any more, and then stops the server.
+    /// Waits until its standard input is closed, and then stops the server.
     _watch: Child,
 }
 
@@ -38,8 +38,8 @@ impl Server {
         server
     }
 
-    /// One that can encrypt. It has a certificate for `localhost`, from the authority in [`Server::authority`].
-    #[allow(dead_code, reason = "only some tests encrypt")]
+    /// A server with TLS. Its certificate is for `localhost`, from the authority in [`Server::authority`].
+    #[allow(dead_code, reason = "only some tests use TLS")]
     pub(crate) fn encrypted() -> Self {
         let server = Self::initialised();
         server.make_authority("authority");
@@ -59,7 +59,7 @@ impl Server {
         server
     }
 
-    /// A certificate that signs others.
+    /// Creates a CA certificate.
     pub(crate) fn make_authority(&self, name: &str) {
         let curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"];
         let mut make = self.openssl("req");
@@ -67,7 +67,7 @@ impl Server {
         self.run(make.args(["-keyout", &format!("{name}.key"), "-out", &format!("{name}.crt")]));
     }
 
-    #[allow(dead_code, reason = "only some tests encrypt")]
+    #[allow(dead_code, reason = "only some tests use TLS")]
     pub(crate) fn authority(&self, name: &str) -> PathBuf {
         self.folder.join(format!("{name}.crt"))
     }
@@ -93,7 +93,7 @@ impl Server {
         server
     }
 
-    /// Another server that follows this one, and has all that this one has acknowledged from here on.
+    /// A synchronous standby: it has every commit that this server acknowledges from now on.
     #[allow(dead_code, reason = "only some tests have two servers")]
     pub(crate) fn standby(&self) -> Self {
         let standby = Self::empty();
@@ -109,7 +109,7 @@ impl Server {
         standby
     }
 
-    /// A folder and a port, and whoever cleans up.
+    /// A folder, a port, and the process that cleans up.
     fn empty() -> Self {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let name =
@@ -118,14 +118,14 @@ impl Server {
         let account = account();
         fs::create_dir_all(&folder).expect("a folder for the server");
         if let Some(Account { user, group }) = account {
-            chown(&folder, Some(user), Some(group)).expect("the folder is given to the server's account");
+            chown(&folder, Some(user), Some(group)).expect("the server's account owns the folder");
         }
         let programs = programs();
         let watch = watch(&programs, &folder, account);
         Self { programs, folder, account, port: free_port(), _watch: watch }
     }
 
-    /// With these settings beside those that it has.
+    /// Adds these settings to the existing ones, and starts the server.
     fn go(&self, settings: &str) {
         let own = format!(
             "port = {}\nlisten_addresses = '127.0.0.1'\nunix_socket_directories = '{}'\n",
@@ -138,26 +138,26 @@ impl Server {
         self.control(&["start"]);
     }
 
-    /// Where it listens for processes of this machine.
+    /// The address of its Unix socket.
     pub(crate) fn address(&self) -> String {
         format!("host={} port={} user=holdpoint dbname=postgres", self.folder.display(), self.port)
     }
 
-    /// Where a proxy finds it.
-    #[allow(dead_code, reason = "only some tests go over a network")]
+    /// The address over TCP, with the port of the server or of a proxy.
+    #[allow(dead_code, reason = "only some tests use TCP")]
     pub(crate) fn address_by_port(&self, port: u16) -> String {
         format!("host=127.0.0.1 port={port} user=holdpoint dbname=postgres")
     }
 
-    /// Asks `pg_ctl` for something, and waits until it is done.
+    /// Runs `pg_ctl`, and waits until it is done.
     pub(crate) fn control(&self, what: &[&str]) {
         let mut control = self.program("pg_ctl");
         control.args(what).args(["--wait", "--silent", "-D"]).arg(self.data());
         self.run(control.arg("-l").arg(self.folder.join("log")));
     }
 
-    /// Past every store.
-    #[allow(dead_code, reason = "tests of the store have a client of their own")]
+    /// Runs SQL directly on the database, without a store.
+    #[allow(dead_code, reason = "the store's tests have their own client")]
     pub(crate) fn say(&self, sql: &str) {
         let mut psql = self.program("psql");
         psql.args(["--no-psqlrc", "--quiet", "--set=ON_ERROR_STOP=1", "--command", sql]);
@@ -165,7 +165,7 @@ impl Server {
     }
 
     /// Runs a script of any length, such as a dump.
-    #[allow(dead_code, reason = "tests of the store have a client of their own")]
+    #[allow(dead_code, reason = "the store's tests have their own client")]
     pub(crate) fn load(&self, script: &str) {
         let file = self.folder.join("script.sql");
         fs::write(&file, script).expect("the script can be written");
@@ -183,9 +183,9 @@ impl Server {
     }
 
     fn run(&self, command: &mut Command) {
-        // Into a file: a server that goes on in the background would keep a pipe open for ever.
-        let said = fs::File::create(self.folder.join("said")).expect("a file for what is said");
-        let again = said.try_clone().expect("the same file twice");
+        // The output goes to a file: a server in the background would keep a pipe open forever.
+        let said = fs::File::create(self.folder.join("said")).expect("the output file can be created");
+        let again = said.try_clone().expect("the file handle can be cloned");
         let status = command.stdin(Stdio::null()).stdout(said).stderr(again).status();
         let told = || fs::read_to_string(self.folder.join("said")).unwrap_or_default();
         assert!(status.as_ref().is_ok_and(|status| status.success()), "{command:?}: {status:?}\n{}", told());
@@ -200,7 +200,7 @@ fn as_account(mut command: Command, folder: &Path, account: Option<Account>) -> 
     command
 }
 
-/// The folder with PostgreSQL's programs; they are installed if that is possible.
+/// The folder with PostgreSQL's programs, which the script installs if it can.
 fn programs() -> PathBuf {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.ci/postgres");
     let found = Command::new(&script).stderr(Stdio::inherit()).output().expect("the script can be started");
@@ -208,7 +208,7 @@ fn programs() -> PathBuf {
     PathBuf::from(String::from_utf8_lossy(&found.stdout).trim())
 }
 
-/// Another account than root, if we are root.
+/// An account other than root, if this process runs as root.
 fn account() -> Option<Account> {
     let own = fs::metadata("/proc/self").ok().map(|metadata| std::os::unix::fs::MetadataExt::uid(&metadata));
     if own != Some(0) {
@@ -220,7 +220,7 @@ fn account() -> Option<Account> {
         let mut numbers = line.split(':').skip(2).map_while(|number| number.parse().ok());
         Some(Account { user: numbers.next()?, group: numbers.next()? })
     };
-    Some(find("postgres").or_else(|| find("nobody")).expect("an account beside root"))
+    Some(find("postgres").or_else(|| find("nobody")).expect("an account other than root"))
 }
 
 fn watch(programs: &Path, folder: &Path, account: Option<Account>) -> Child {
@@ -228,13 +228,13 @@ fn watch(programs: &Path, folder: &Path, account: Option<Account>) -> Child {
     let mut shell = as_account(Command::new("sh"), Path::new("/"), account);
     shell.args(["-c", last_words]).arg(programs).arg(folder);
     shell.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
-    // What interrupts the tests must not end whoever cleans up behind them.
+    // A signal that interrupts the tests must not end the process that cleans up.
     shell.process_group(0);
     shell.spawn().expect("a shell")
 }
 
-/// One that nobody listens on. Below those that a system gives away by itself, so that nobody gets it by chance before
-/// the server has it.
+/// A port that no process listens on. It is below the system's ephemeral ports, so that no other process gets it by
+/// chance before the server binds it.
 fn free_port() -> u16 {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let first = std::process::id().wrapping_mul(64);
@@ -245,7 +245,7 @@ fn free_port() -> u16 {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // The watch hears that its input has ended; what it does then is waited for.
+        // Closing its input makes the watch process clean up. Wait until it is done.
         drop(self._watch.stdin.take());
         let _ = self._watch.wait();
     }

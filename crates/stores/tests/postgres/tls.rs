@@ -1,4 +1,4 @@
-//! Connections that nobody else reads: an address gets what it asks for, or nothing.
+//! TLS: a store connects with the `sslmode` that its address asks for, or not at all.
 
 use std::sync::OnceLock;
 
@@ -16,7 +16,7 @@ fn encrypting() -> &'static Server {
     })
 }
 
-/// A URL with the name of the test, by which its connections are found.
+/// A URL whose application name identifies the connections of the test.
 fn url(server: &Server, host: &str, name: &str, asks: &str) -> String {
     format!("postgres://holdpoint@{host}:{}/postgres?application_name={name}&{asks}", server.port)
 }
@@ -30,12 +30,12 @@ async fn open(address: &str, cluster: &Cluster<'_>) -> Result<PostgresStore, Pos
     PostgresStore::open_with(address, settings).await
 }
 
-/// Whether each of the connections of this name is encrypted, when there are as many as a node has at least.
+/// Waits for the connections of a node with this application name, and returns whether each is encrypted.
 async fn are_encrypted(cluster: &Cluster<'_>, name: &str) -> Vec<bool> {
     let client = cluster.client().await;
     let sql = "SELECT s.ssl FROM pg_stat_activity a JOIN pg_stat_ssl s ON s.pid = a.pid WHERE a.application_name = $1";
     let count = "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1";
-    until("its connections", || async {
+    until("the node's connections", || async {
         client.query_one(count, &[&name]).await.unwrap().get::<_, i64>(0) >= 3
     })
     .await;
@@ -61,7 +61,7 @@ async fn every_connection_of_a_node_is_encrypted() {
     let address = url(server, "localhost", "tls_plain", "sslmode=disable");
     let _node = open(&address, &cluster).await.expect("the store opens");
     let encrypted = are_encrypted(&cluster, "tls_plain").await;
-    assert!(!encrypted.contains(&true), "this one asked for none: {encrypted:?}");
+    assert!(!encrypted.contains(&true), "sslmode=disable was encrypted: {encrypted:?}");
 }
 
 #[tokio::test]
@@ -69,7 +69,7 @@ async fn a_server_that_cannot_prove_who_it_is_is_refused() {
     let server = encrypting();
     let cluster = Cluster::on(server);
     let (known, stranger) = (authority("authority"), authority("stranger"));
-    // The certificate is made out to localhost.
+    // The certificate is for localhost only.
     for (host, asks) in [
         ("localhost", format!("sslmode=verify-full&{stranger}")),
         ("localhost", "sslmode=verify-full&sslrootcert=system".to_owned()),
@@ -78,13 +78,16 @@ async fn a_server_that_cannot_prove_who_it_is_is_refused() {
         ("127.0.0.1", format!("sslmode=verify-full&{known}")),
     ] {
         let failed = open(&url(server, host, "tls_refused", &asks), &cluster).await;
-        let told = failed.err().unwrap_or_else(|| panic!("{host} {asks} was let in")).to_string();
-        assert!(told.contains("certificate") || told.contains("authorities"), "{host} {asks}: {told}");
+        let printed = failed.err().unwrap_or_else(|| panic!("{host} {asks} was accepted")).to_string();
+        assert!(
+            printed.contains("certificate") || printed.contains("authorities"),
+            "{host} {asks}: {printed}"
+        );
     }
     for asks in [format!("sslmode=verify-ca&{known}"), format!("sslmode=require&{known}")] {
         open(&url(server, "127.0.0.1", "tls_let_in", &asks), &cluster)
             .await
-            .expect("it is of that authority");
+            .expect("the certificate is from this authority");
     }
 }
 
@@ -96,8 +99,8 @@ async fn what_was_to_be_encrypted_is_never_sent_in_plain_text() {
         ["sslmode=require", "sslmode=verify-ca", &format!("sslmode=verify-full&{}", authority("authority"))]
     {
         let failed = open(&url(plain, "localhost", "tls_never", asks), &cluster).await;
-        let told = failed.err().unwrap_or_else(|| panic!("{asks} went on in plain text")).to_string();
-        assert!(told.contains("TLS"), "{asks}: {told}");
+        let printed = failed.err().unwrap_or_else(|| panic!("{asks} connected in plain text")).to_string();
+        assert!(printed.contains("TLS"), "{asks}: {printed}");
     }
     let address = plain.address();
     let opened = tokio_postgres::connect(&address, tokio_postgres::NoTls).await;
@@ -105,10 +108,10 @@ async fn what_was_to_be_encrypted_is_never_sent_in_plain_text() {
     tokio::spawn(connection);
     let there = "SELECT count(*) FROM pg_namespace WHERE nspname = $1";
     let there: i64 = client.query_one(there, &[&cluster.schema]).await.unwrap().get(0);
-    assert_eq!(there, 0, "nothing was done there");
+    assert_eq!(there, 0, "no schema was created");
     open(&url(plain, "localhost", "tls_maybe", "sslmode=prefer"), &cluster)
         .await
-        .expect("it did not have to be");
+        .expect("sslmode=prefer accepts plain text");
 }
 
 #[tokio::test]

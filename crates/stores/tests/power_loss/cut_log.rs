@@ -1,4 +1,4 @@
-//! The log is cut: at every frame, within frames, with garbage behind the cut, with a byte that flipped.
+//! The log is cut: at every frame, within frames, with garbage after the cut, and with a flipped byte.
 
 use crate::disk::{Image, Part};
 use crate::recording::Recording;
@@ -56,7 +56,7 @@ async fn a_log_that_ends_after_any_frame_holds_what_was_acknowledged_by_then() {
         assert_recovers(&format!("cut at {end}"), &image, &account, promised, trial).await;
         most = promised;
     }
-    assert_eq!(most, recording.ledger.promise_count(), "the last cut is behind everything");
+    assert_eq!(most, recording.ledger.promise_count(), "the last cut comes after every promise");
 }
 
 #[tokio::test]
@@ -71,7 +71,7 @@ async fn a_frame_that_is_torn_or_followed_by_garbage_costs_nothing_that_was_ackn
         let garbage: Vec<u8> = (0..2 * cuts.frame_bytes).map(|at| (at * 31 + index) as u8).collect();
         let variants = [("torn", torn), ("garbage", [log, &garbage].concat())];
         let (what, bytes) = variants.into_iter().nth(index % 2).expect("one of two");
-        let context = format!("{what} behind {end}");
+        let context = format!("{what} after {end}");
         assert_recovers(&context, &cuts.with_log(bytes), &account, promised, Trial::Read).await;
     }
 }
@@ -83,7 +83,7 @@ async fn a_byte_that_flipped_in_the_log_ends_it_there_and_leaves_no_half_of_a_co
     for (index, end) in cuts.ends().enumerate().skip(1) {
         let mut log = cuts.log().to_vec();
         log[end - cuts.frame_bytes + (index * 911) % cuts.frame_bytes] ^= 0x10;
-        // A disk that lies about what it synced: what stands before the byte is still there.
+        // A disk that reported a sync and still corrupted data: everything before the flipped frame is intact.
         let promised = recording.ledger.promised_by(end - cuts.frame_bytes);
         let context = format!("a flipped byte before {end}");
         assert_recovers(&context, &cuts.with_log(log), &account, promised, Trial::Read).await;

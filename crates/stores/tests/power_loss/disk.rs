@@ -1,4 +1,4 @@
-//! A disk that forgets: every write is kept with its order, and what was never synced may be lost, kept or torn.
+//! A simulated disk: it records every write in order. Writes that were never synced may be lost, kept or torn.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub(crate) enum Part {
     Main,
     Log,
-    /// The rollback journal: only a file that is just being made has one.
+    /// The rollback journal, which exists only while the file is being created.
     Journal,
 }
 
@@ -32,7 +32,7 @@ impl Part {
     }
 }
 
-/// What was done to the disk, in order.
+/// One operation on the disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Op {
     Write {
@@ -44,26 +44,26 @@ pub(crate) enum Op {
         part: Part,
         len: usize,
     },
-    /// Its name may come back with all that it had as long as the folder is not synced.
+    /// Until the folder is synced, a power loss may restore the deleted file with its content.
     Delete {
         part: Part,
     },
     Sync {
         part: Part,
     },
-    /// Whatever was deleted stays deleted.
+    /// Makes all earlier deletions durable.
     SyncFolder,
-    /// The system says that it failed, and takes what was pending for written.
+    /// The system reports the failure once, and from then on treats the pending writes as written.
     SyncFailed {
         part: Part,
     },
-    /// So many promises were made by now.
+    /// `count` promises have been made by now.
     Acknowledged {
         count: usize,
     },
 }
 
-/// What is about to happen.
+/// An operation that SQLite requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Request {
     Write { part: Part, at: usize, len: usize },
@@ -71,21 +71,21 @@ pub(crate) enum Request {
     Sync { part: Part },
 }
 
-/// What comes of it.
+/// How the disk answers a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Done,
-    /// No space for more than so many bytes of it.
+    /// The disk is full: only the first `written` bytes are written.
     Full {
         written: usize,
     },
-    /// The device answers with an error.
+    /// The device reports an error.
     Fails,
 }
 
 pub(crate) type Faults = dyn FnMut(Request) -> Outcome + Send;
 
-/// One store's disk. Whatever SQLite does to the files of the store is written down here.
+/// The disk of one store. It records every operation of SQLite on the files of the store.
 #[derive(Default)]
 pub(crate) struct Disk(Mutex<State>);
 
@@ -95,15 +95,15 @@ struct State {
     faults: Option<Box<Faults>>,
 }
 
-/// The disks by the main file of their stores: SQLite knows nothing but names.
+/// The disks, by the path of the main file: SQLite passes only paths.
 static DISKS: Mutex<BTreeMap<PathBuf, Arc<Disk>>> = Mutex::new(BTreeMap::new());
 
 impl Disk {
-    /// From here on the file of this name is on a disk of its own.
+    /// Creates a disk for the file with this path and registers it.
     pub(crate) fn under(main: &Path) -> Arc<Self> {
         crate::vfs::register();
         let disk = Arc::new(Self::default());
-        // The store follows links to the file before it opens it.
+        // The store resolves symbolic links before it opens the file.
         let folder = main.parent().expect("a file is in a folder").canonicalize().expect("the folder exists");
         let main = folder.join(main.file_name().expect("a file has a name"));
         DISKS.lock().unwrap_or_else(PoisonError::into_inner).insert(main, disk.clone());
@@ -127,7 +127,7 @@ impl Disk {
         self.state().ops.push(op);
     }
 
-    /// What comes of the next thing that SQLite wants.
+    /// Decides the outcome of the next request of SQLite.
     pub(crate) fn outcome(&self, request: Request) -> Outcome {
         self.state().faults.as_mut().map_or(Outcome::Done, |faults| faults(request))
     }
@@ -144,42 +144,42 @@ impl Disk {
         self.state().ops.clone()
     }
 
-    /// Whether such a thing was done to it after the first `after` operations.
+    /// Whether such an operation was recorded after the first `after` operations.
     pub(crate) fn has_seen(&self, after: usize, wanted: impl Fn(&Op) -> bool) -> bool {
         self.state().ops[after..].iter().any(wanted)
     }
 
-    /// The process is gone and the machine is not: the system still shows everything that was written, and this disk
-    /// goes on where the other one stands.
+    /// Continues the operations of another disk, after a process crash without power loss: the system still returns
+    /// everything that the lost process wrote.
     pub(crate) fn continue_with(&self, ops: Vec<Op>) {
         self.state().ops = ops;
     }
 }
 
-/// What becomes of the writes that were not synced.
+/// What happens to the writes that were not synced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unsynced {
     Lost,
     Kept,
-    /// Each sector by itself, by chance.
+    /// Each sector is kept or lost at random, independently of the others.
     Torn {
         seed: u64,
     },
 }
 
-/// A disk writes so many bytes or none of them.
+/// Bytes that a disk writes atomically.
 const SECTOR: usize = 512;
 
-/// What is on the disk after so many operations.
+/// The content of the disk after some of its operations.
 #[derive(Clone, Default)]
 pub(crate) struct DiskState {
     synced: BTreeMap<Part, Vec<u8>>,
     pending: BTreeMap<Part, Vec<Op>>,
-    /// Promises that were made by now.
+    /// Number of promises that were made by now.
     pub(crate) promised: usize,
 }
 
-/// The files of a store as somebody finds them.
+/// The files of a store as a process finds them after a power loss.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Image(BTreeMap<Part, Vec<u8>>);
 
@@ -214,7 +214,7 @@ impl DiskState {
         self.pending.get(&part).is_some_and(|ops| !ops.is_empty())
     }
 
-    /// What the power leaves behind.
+    /// The files that remain after a power loss.
     pub(crate) fn image(&self, main: Unsynced, log: Unsynced) -> Image {
         let fates = [(Part::Main, main), (Part::Log, log), (Part::Journal, main)];
         Image(fates.into_iter().map(|(part, unsynced)| (part, self.part(part, unsynced))).collect())

@@ -1,5 +1,5 @@
-//! A sync fails: the store says so, acknowledges nothing more, and a process that opens the file again builds on
-//! nothing that only the system's memory holds.
+//! A sync fails: the store reports it and acknowledges no further commit. A process that opens the file again does not
+//! rely on data that is only in the system's page cache.
 
 use std::sync::{Arc, Mutex};
 
@@ -13,7 +13,7 @@ use crate::recovery_check::{Trial, assert_recovers, resume_all};
 use crate::sqlite_fixture::Folder;
 use crate::unsynced::fates;
 
-/// What a store told its process before it would have ended it.
+/// The messages that a store reported instead of ending its process.
 #[derive(Clone, Default)]
 struct FatalMessages(Arc<Mutex<Vec<String>>>);
 
@@ -23,7 +23,7 @@ impl FatalMessages {
     }
 }
 
-/// On the thread of whoever asks, with last words in place of an end.
+/// Opens a store that runs inline on the calling thread, and records a fatal message instead of ending the process.
 fn open(folder: &Folder, clock: &Clock, fatal_messages: &FatalMessages) -> World {
     let (store_clock, said) = (clock.clone(), fatal_messages.clone());
     let settings = SqliteSettings {
@@ -34,11 +34,11 @@ fn open(folder: &Folder, clock: &Clock, fatal_messages: &FatalMessages) -> World
     World::new(Arc::new(SqliteStore::open_with(folder.file(), settings).unwrap()), clock.clone())
 }
 
-/// The process ends, another one opens the file and goes on, and then the power is lost.
+/// The process ends, another process opens the file and continues, and then the power is lost.
 async fn restart_and_lose_power(context: &str, before: &Recording) {
     let (folder, clock) = (Folder::new(), Clock::new());
     let disk = Disk::under(&folder.file());
-    // The system shows the second process what the first one wrote, synced or not.
+    // The second process reads everything that the first one wrote, synced or not.
     Image::of(&before.folder.file()).write_to(&folder.file());
     disk.continue_with(before.disk.ops());
     let ledger = before.ledger.on(disk.clone(), &folder.file());
@@ -80,7 +80,7 @@ async fn whichever_sync_of_the_log_fails_nothing_acknowledged_is_lost() {
         assert!(matches!(refused, StoreError::Failed(StoreFailure::Unavailable(_))), "{context}: {refused}");
         assert_eq!(fatal_messages.messages().len(), 1, "{context}: {:?}", fatal_messages.messages());
         recording.disk.stop_failing();
-        // A process that cannot be ended writes no more, though the disk works again.
+        // A process that did not end makes no further writes, even though the disk works again.
         let refused = one_run(ledger, world, "third").await.unwrap_err();
         assert!(refused.to_string().contains("must be opened again"), "{context}: {refused}");
         restart_and_lose_power(&context, &recording).await;
@@ -99,7 +99,7 @@ async fn a_sync_of_the_file_that_fails_during_a_checkpoint_loses_nothing() {
     let mut stored = 0;
     while one_run_with_a_long_message(ledger, world, &format!("long_{stored:02}")).await.is_ok() {
         stored += 1;
-        assert!(stored < 200, "nobody hears of a checkpoint that failed");
+        assert!(stored < 200, "the store did not report the failed checkpoint");
     }
     assert_eq!(fatal_messages.messages().len(), 1, "{:?}", fatal_messages.messages());
     recording.disk.stop_failing();

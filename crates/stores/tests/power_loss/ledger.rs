@@ -1,4 +1,4 @@
-//! What a store was asked to keep, what it acknowledged, and what must therefore be found.
+//! Records which commits were sent to a store and which it acknowledged, to check what must be found later.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -22,11 +22,11 @@ use crate::disk::{Disk, Op, Part};
 use crate::fixture::World;
 use crate::worker::{Worker, creation};
 
-/// Acknowledged: true of every later state of the file.
+/// An acknowledged write, which every later state of the file must contain.
 #[derive(Clone, Debug)]
 pub(crate) enum Promise {
     Thread(ThreadId),
-    /// The log of the run reaches at least this far.
+    /// The log of the run has at least `seq` events.
     Log {
         run: RunId,
         seq: u64,
@@ -41,24 +41,24 @@ pub(crate) enum Promise {
     },
 }
 
-/// A commit that was sent, whether or not an answer came.
+/// A commit that was sent, whether or not it was acknowledged.
 #[derive(Clone, Debug)]
 struct Sent {
     run: RunId,
     seq: u64,
-    /// So many promises had been made before, so they hold wherever this commit is found.
+    /// Number of promises made before this commit was sent. If the commit is found, these promises must hold too.
     after: usize,
 }
 
 #[derive(Default)]
 struct Book {
     promises: Vec<Promise>,
-    /// How long the log was when each promise was made.
+    /// Length of the log file when each promise was made.
     log_bytes: Vec<usize>,
     sent: Vec<Sent>,
 }
 
-/// Shared by all who write to one store.
+/// Shared by all writers of one store.
 #[derive(Clone)]
 pub(crate) struct Ledger {
     book: Arc<Mutex<Book>>,
@@ -93,7 +93,7 @@ impl Ledger {
         self.disk.record(Op::Acknowledged { count: book.promises.len() });
     }
 
-    /// How many promises had been made when the log was this long.
+    /// Number of promises that had been made when the log had this length.
     pub(crate) fn promised_by(&self, log_bytes: usize) -> usize {
         self.book().log_bytes.iter().take_while(|bytes| **bytes <= log_bytes).count()
     }
@@ -102,7 +102,7 @@ impl Ledger {
         self.book().promises.len()
     }
 
-    /// How far the log of the run was acknowledged.
+    /// The last acknowledged sequence number of the run's log.
     pub(crate) fn promised_seq(&self, wanted: &RunId) -> u64 {
         let seq = |promise: &Promise| match promise {
             Promise::Log { run, seq } if run == wanted => Some(*seq),
@@ -111,10 +111,10 @@ impl Ledger {
         self.book().promises.iter().filter_map(seq).max().unwrap_or(0)
     }
 
-    /// Sends what the worker has decided.
+    /// Commits the worker's draft.
     pub(crate) async fn commit(&self, world: &World, worker: &mut Worker) -> Result<(), StoreError> {
         let (run, seq) = (worker.lease.run.clone(), worker.run.control.seq);
-        // A commit without events leaves no trace in the log that could be found.
+        // A commit without events leaves no trace in the log.
         if !worker.append().events.is_empty() {
             self.send(&run, seq);
         }
@@ -151,7 +151,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// What stands in the logs at the end, to compare earlier states with.
+    /// Reads the final logs, to compare earlier states with them.
     pub(crate) async fn close(&self, world: &World) -> Account {
         let mut logs = BTreeMap::new();
         for run in runs(world).await {
@@ -162,7 +162,7 @@ impl Ledger {
     }
 }
 
-/// The whole story of a recording.
+/// Everything that a recording sent, everything that was acknowledged, and the final logs.
 pub(crate) struct Account {
     promises: Vec<Promise>,
     sent: Vec<Sent>,
@@ -177,19 +177,19 @@ impl Account {
             found.insert(view.id.clone(), self.assert_whole(world, &view).await);
         }
         let there = |sent: &&Sent| found.get(&sent.run).is_some_and(|seq| *seq >= sent.seq);
-        // What was acknowledged before a commit was sent is there if the commit is.
+        // If a commit is found, everything acknowledged before it was sent must be found too.
         let promised = self.sent.iter().filter(there).map(|sent| sent.after).fold(promised, usize::max);
         for promise in &self.promises[..promised] {
             self.assert_promise(world, promise, &found).await;
         }
     }
 
-    /// Its log is dense and ends with a whole commit; its state, its messages and its approvals are what the log says.
+    /// The log has no gap and ends with a whole commit. State, messages and approvals match the log.
     async fn assert_whole(&self, world: &World, view: &RunView) -> u64 {
         let run = &view.id;
         let log = log(world, run).await;
         let whole = &self.logs[run];
-        assert!(log.len() <= whole.len() && log[..] == whole[..log.len()], "{run} has another log");
+        assert!(log.len() <= whole.len() && log[..] == whole[..log.len()], "{run} has a different log");
         let events: Vec<_> = log.iter().map(|committed| (*committed.event).clone()).collect();
         assert!(events.iter().map(|event| event.seq).eq(1..=log.len() as u64), "{run} has a gap");
         let folded = fold(&events).expect("a stored log can be folded");
@@ -197,7 +197,7 @@ impl Account {
         let seq = view.control.as_ref().unwrap().seq;
         let ends: BTreeSet<u64> =
             self.sent.iter().filter(|sent| sent.run == *run).map(|sent| sent.seq).collect();
-        // A child is born with one event, in the commit of its parent.
+        // A child is created with one event, in the commit of its parent.
         let born = u64::from(view.control.as_ref().unwrap().parent.is_some());
         assert!(ends.contains(&seq) || seq == born, "{run} has half a commit: {seq} of {ends:?}");
         for event in &events {
@@ -230,7 +230,10 @@ impl Account {
             }
             Promise::Log { run, seq } => {
                 let there = found.get(run).copied().unwrap_or(0);
-                assert!(there >= *seq, "{run} was acknowledged up to {seq} and stands at {there}");
+                assert!(
+                    there >= *seq,
+                    "{run} was acknowledged up to event {seq}, but its log ends at {there}"
+                );
             }
             Promise::Decision { run, id, decision } => {
                 let kept = store.decision(tenant, run, id).await.unwrap();

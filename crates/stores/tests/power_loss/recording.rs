@@ -1,5 +1,5 @@
-//! Runs on a store whose disk writes everything down: held calls, decisions, a child, an interrupt, commits that share
-//! a sync, and copies of the log into the file.
+//! Runs on a store whose disk records every operation: held calls, decisions, a child, an interrupt, commits that share
+//! a sync, and checkpoints.
 
 use std::sync::Arc;
 
@@ -18,10 +18,10 @@ use crate::ledger::{Account, Ledger, Promise};
 use crate::sqlite_fixture::{Folder, open};
 use crate::worker::{Worker, approve, claim, order, reject};
 
-/// Of the log: a page of the file, and its header.
+/// A frame of the log: a page of the file, and the frame's header.
 const PAGE_BYTES: usize = 4_096 + 24;
 
-/// A store while it is recorded.
+/// A store whose operations are recorded.
 pub(crate) struct Recording {
     pub(crate) folder: Folder,
     pub(crate) disk: Arc<Disk>,
@@ -30,7 +30,7 @@ pub(crate) struct Recording {
 }
 
 impl Recording {
-    /// With a writer of its own, as in a server.
+    /// The store has its own writer thread, as in a server.
     pub(crate) fn begin() -> Self {
         Self::on(|folder, clock| World::new(Arc::new(open(folder, clock, false)), clock.clone()))
     }
@@ -43,7 +43,7 @@ impl Recording {
         Self { folder, disk, ledger, world }
     }
 
-    /// The store is closed as a server closes it, and opened again.
+    /// Closes the store as a server does, and opens it again.
     pub(crate) fn reopen(self) -> Self {
         let World { store, clock, tenant } = self.world;
         drop(store);
@@ -70,7 +70,7 @@ impl Recording {
         worker
     }
 
-    /// A call is held while another runs; the run is let go, a person says yes, somebody goes on.
+    /// A call is held while another executes. The worker releases the run, a person approves, and a worker continues.
     pub(crate) async fn approved_run(&self, name: &str) {
         let thread = ThreadId::from(format!("thr_{name}"));
         let metadata = json!({"title": name});
@@ -111,7 +111,7 @@ impl Recording {
         self.commit(&mut parent).await;
     }
 
-    /// Many at once, so that commits share a sync; each waits for a person in the end.
+    /// Many concurrent runs, so that commits share a sync. Each finally waits for a person.
     pub(crate) async fn concurrent_runs(&self, name: &str, count: usize, rounds: usize) {
         let mut tasks = JoinSet::new();
         for index in 0..count {
@@ -136,7 +136,7 @@ impl Recording {
         }
     }
 
-    /// One of the crowd is told no, another is interrupted.
+    /// The call of one run is denied, and the other run is interrupted.
     pub(crate) async fn ends_of(&self, denied: &str, interrupted: &str) {
         let mut worker = self.take_over(denied).await;
         let no = worker.decision(&format!("pay_{denied}"), Some("d2"), reject());
@@ -169,18 +169,18 @@ impl Recording {
         }
     }
 
-    /// Copies the whole log into the file, as the store does when the log has grown; the next commit begins it anew.
+    /// Copies the whole log into the file, as the store does when the log has grown. The next commit restarts the log.
     pub(crate) fn checkpoint(&self) {
         let raw = Connection::open(self.folder.file()).unwrap();
         let copied = raw.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| {
             Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?, row.get::<_, i64>(2)?))
         });
         let (busy, pages, done) = copied.unwrap();
-        assert_eq!((busy, done), (0, pages), "somebody reads what is not copied");
+        assert_eq!((busy, done), (0, pages), "a reader kept the checkpoint from copying the whole log");
     }
 }
 
-/// From its creation over a held call and a decision to its end; stops where the store refuses.
+/// Drives a run from its creation through a held call and a decision to its end. Stops when the store refuses a write.
 pub(crate) async fn one_run(ledger: &Ledger, world: &World, run: &str) -> Result<(), StoreError> {
     let call = format!("pay_{run}");
     let mut worker = ledger.start(world, order(&format!("thr_{run}"), run)).await?;

@@ -1,4 +1,4 @@
-//! What a store made of an image of its files must show, and that it goes on working.
+//! Checks that a store opened on an image of its files contains what was acknowledged, and keeps working.
 
 use std::sync::Arc;
 
@@ -12,14 +12,14 @@ use crate::ledger::{Account, runs};
 use crate::sqlite_fixture::{Folder, open};
 use crate::worker::{Worker, approve, held, next_workers};
 
-/// How much is asked of a store that was found.
+/// What is checked on an opened image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Trial {
     Read,
     Resume,
 }
 
-/// Opens the files as they were found, and compares them with what was acknowledged.
+/// Opens the image, and compares it with what was acknowledged.
 pub(crate) async fn assert_recovers(
     context: &str,
     image: &Image,
@@ -46,18 +46,18 @@ pub(crate) async fn assert_recovers(
     drop(context);
 }
 
-/// Says which image it was that a check failed on.
+/// Prints which image a check failed on.
 struct Context<'c>(&'c str);
 
 impl Drop for Context<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!("found after: {}", self.0);
+            eprintln!("failed image: {}", self.0);
         }
     }
 }
 
-/// Whoever has something to do is claimed and goes on; what is held is decided; a fresh run can start.
+/// Claims and continues every run that is ready, decides every held call, and starts a new run.
 pub(crate) async fn resume_all(world: &World) {
     for mut worker in next_workers(world, 1_000).await {
         worker.take_over();

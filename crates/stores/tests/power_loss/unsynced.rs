@@ -1,4 +1,4 @@
-//! Power is lost at every single write of a recording, and whatever was not synced is lost, kept or torn.
+//! The power is lost at every write of a recording. Unsynced data is lost, kept or torn.
 
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -9,10 +9,10 @@ use crate::ledger::Account;
 use crate::recording::Recording;
 use crate::recovery_check::{Trial, assert_recovers};
 
-/// From this size of the log on the store copies it into the file.
+/// The store copies the log into the file once it has this size.
 const CHECKPOINT_PAGE_COUNT: usize = 1_024;
 
-/// What may become of the unsynced writes of the file and of its log. They are two files: one may have reached the
+/// What may happen to the unsynced writes of the file and of its log. These are two files: one may have reached the
 /// disk without the other.
 pub(crate) fn fates(moment: usize) -> [(Unsynced, Unsynced); 5] {
     let torn = Unsynced::Torn { seed: 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(moment as u64 + 1) };
@@ -25,7 +25,7 @@ pub(crate) fn fates(moment: usize) -> [(Unsynced, Unsynced); 5] {
     ]
 }
 
-/// How many different images were looked at.
+/// Checks the images of a recording. Returns how many different ones there were.
 async fn lose_power(
     ops: &[Op],
     account: &Account,
@@ -43,7 +43,7 @@ async fn lose_power(
             let mut hasher = DefaultHasher::new();
             (&image, disk_state.promised).hash(&mut hasher);
             if seen.insert(hasher.finish()) {
-                // Each of them is read; to go on is tried with some.
+                // Every image is read; only some are also resumed, to save time.
                 let trial = if seen.len() % 8 == 1 { Trial::Resume } else { Trial::Read };
                 let context = format!("operation {moment}, unsynced pages {main:?}, unsynced log {log:?}");
                 assert_recovers(&context, &image, account, disk_state.promised, trial).await;
@@ -77,8 +77,8 @@ async fn what_was_acknowledged_is_there_when_the_power_is_lost_while_the_log_is_
     recording.approved_run("last").await;
     let account = recording.account().await;
     let ops = recording.disk.ops();
-    // By the opening, over the part that each checkpoint has copied, and by the second opening.
-    assert!(times_begun(&ops) >= 4, "the log was begun {} times", times_begun(&ops));
+    // Once when the store is opened, once after each checkpoint, and once when it is opened again.
+    assert!(times_begun(&ops) >= 4, "the log was restarted {} times", times_begun(&ops));
     let images = lose_power(&ops, &account, |moment, disk_state| {
         disk_state.has_pending(Part::Main) || moment % 3 == 0
     })
@@ -101,7 +101,7 @@ async fn what_was_acknowledged_is_there_when_the_power_is_lost_during_the_stores
     recording.approved_run("late").await;
     let account = recording.account().await;
     let ops = recording.disk.ops();
-    assert_eq!(times_begun(&ops[copied..]), 1, "over the part that is copied");
+    assert_eq!(times_begun(&ops[copied..]), 1, "the log restarts over the copied part");
     let images = lose_power(&ops, &account, |moment, disk_state| {
         let often = if disk_state.has_pending(Part::Main) { 61 } else { 797 };
         moment % often == 0 || (copied..copied + 40).contains(&moment)
@@ -109,7 +109,7 @@ async fn what_was_acknowledged_is_there_when_the_power_is_lost_during_the_stores
     assert!(images.await > 60);
 }
 
-/// How often the log was begun from its start.
+/// How often the log was restarted from its beginning.
 fn times_begun(ops: &[Op]) -> usize {
     ops.iter().filter(|op| matches!(op, Op::Write { part: Part::Log, at: 0, .. })).count()
 }
@@ -124,7 +124,10 @@ async fn nothing_is_acknowledged_before_it_is_synced() {
         disk_state.record_op(&op);
         if matches!(op, Op::Acknowledged { .. }) {
             promises += 1;
-            assert!(!disk_state.has_pending(Part::Log), "promise {promises} rests on what is not synced");
+            assert!(
+                !disk_state.has_pending(Part::Log),
+                "promise {promises} was made before its data was synced"
+            );
         }
     }
     assert_eq!(promises, recording.ledger.promise_count());

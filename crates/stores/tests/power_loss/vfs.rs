@@ -1,9 +1,9 @@
-//! SQLite's files, as it sees them, with a [`Disk`] beside each: what is written is written down, and what the disk
-//! refuses is refused.
+//! A SQLite VFS that reports every operation on a store's files to their [`Disk`], and fails an operation if the disk
+//! refuses it.
 //!
-//! The shim stands in front of the system's own files and is the default of this process, so that the store opens its
-//! file as it always does. Nothing is really synced: whether a machine would keep it is the business of the disk.
-#![allow(unsafe_code, reason = "SQLite takes its files as tables of C functions; there is no other way in")]
+//! The shim wraps the system's own files and is the default VFS of this process, so that the store opens its file as
+//! usual. Nothing is really synced: the [`Disk`] decides what a machine would keep.
+#![allow(unsafe_code, reason = "SQLite takes a VFS only as tables of C functions")]
 
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -18,18 +18,19 @@ use rusqlite::ffi::{
 
 use crate::disk::{Disk, Op, Outcome, Part, Request};
 
-/// What stands in front of the system's own file, which follows it in the same block of memory.
+/// Wraps the system's own file, which follows it in the same block of memory.
 #[repr(C)]
 struct Shim {
     base: sqlite3_file,
-    /// None for a file of no store, such as one without a name.
+    /// Null for a file that belongs to no store, such as one without a name.
     recorded: *mut Recorded,
 }
 
 struct Recorded {
     disk: Arc<Disk>,
     part: Part,
-    /// As the system does it, the first sync of a log or a journal syncs its folder too, so that its name is kept.
+    /// The first sync of a log or a journal also syncs its folder, so that the file's name is durable, as the system's
+    /// own VFS does it.
     folder_synced: Cell<bool>,
 }
 
@@ -55,12 +56,12 @@ static METHODS: sqlite3_io_methods = sqlite3_io_methods {
     xUnfetch: Some(unfetch),
 };
 
-/// Once for all stores of the process.
+/// Registers the VFS, once per process.
 pub(crate) fn register() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        // SAFETY: the system's own table lives as long as the process, and so does the copy that is leaked. The
-        // functions that stay in the copy are the system's; they use nothing of the table but what is copied.
+        // SAFETY: the system's own table lives as long as the process, and so does the leaked copy. The functions
+        // that are not replaced in the copy are the system's; they use only those fields of the table that are copied.
         unsafe {
             let system = sqlite3_vfs_find(std::ptr::null());
             let mut vfs = *system;
@@ -76,7 +77,7 @@ pub(crate) fn register() {
 // SAFETY for all that follows: SQLite calls each function with a file that `open` has made, from one thread at a time,
 // and never after `close`.
 
-/// The table behind ours.
+/// The system's own VFS, which ours wraps.
 unsafe fn system() -> *mut sqlite3_vfs {
     let name = if cfg!(windows) { c"win32" } else { c"unix" };
     unsafe { sqlite3_vfs_find(name.as_ptr()) }
@@ -161,8 +162,8 @@ unsafe extern "C" fn write(
         let Some(Recorded { disk, part, .. }) = recorded(file) else {
             return system_write(behind, from, amount, at);
         };
-        let len = usize::try_from(amount).expect("an amount is no less than nothing");
-        let offset = usize::try_from(at).expect("a place is no less than nothing");
+        let len = usize::try_from(amount).expect("an amount is not negative");
+        let offset = usize::try_from(at).expect("an offset is not negative");
         let (written, answer) = match disk.outcome(Request::Write { part: *part, at: offset, len }) {
             Outcome::Done => (len, SQLITE_OK),
             Outcome::Full { written } => (written.min(len), SQLITE_FULL),
@@ -184,7 +185,7 @@ unsafe extern "C" fn write(
 unsafe extern "C" fn truncate(file: *mut sqlite3_file, len: sqlite3_int64) -> c_int {
     unsafe {
         let behind = inner(file);
-        let system_truncate = (*(*behind).pMethods).xTruncate.expect("a file can be cut");
+        let system_truncate = (*(*behind).pMethods).xTruncate.expect("a file can be truncated");
         let Some(Recorded { disk, part, .. }) = recorded(file) else { return system_truncate(behind, len) };
         match disk.outcome(Request::Truncate { part: *part }) {
             Outcome::Done => {}
@@ -192,7 +193,7 @@ unsafe extern "C" fn truncate(file: *mut sqlite3_file, len: sqlite3_int64) -> c_
         }
         let result = system_truncate(behind, len);
         if result == SQLITE_OK {
-            let len = usize::try_from(len).expect("a length is no less than nothing");
+            let len = usize::try_from(len).expect("a length is not negative");
             disk.record(Op::Truncate { part: *part, len });
         }
         result
@@ -216,7 +217,7 @@ unsafe extern "C" fn sync(file: *mut sqlite3_file, _flags: c_int) -> c_int {
     }
 }
 
-/// Sends a call to the system's own file as it is.
+/// Forwards a call unchanged to the system's own file.
 macro_rules! pass_on {
     ($($name:ident = $method:ident($($argument:ident: $type:ty),*);)*) => {
         $(unsafe extern "C" fn $name(file: *mut sqlite3_file $(, $argument: $type)*) -> c_int {

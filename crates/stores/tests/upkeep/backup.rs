@@ -1,4 +1,4 @@
-//! Backups: of a file that is written to meanwhile, of one at rest, and what becomes of one that cannot be made.
+//! Backups: of a file in use, of a closed file, and what happens if a backup cannot be made.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -29,7 +29,7 @@ fn names(folder: &Folder) -> Vec<String> {
     names
 }
 
-/// Enough for a copy of several steps.
+/// Enough data for a copy of several steps.
 async fn large(world: &World) {
     freeze_agent(world).await;
     for index in 0..4 {
@@ -62,7 +62,7 @@ async fn the_keys_of_callbacks_are_no_part_of_a_backup() {
         assert!(!is_in(&copy_path(&folder), key));
     }
     let kept = StoredCallbackKeys { current: second, previous: Some(first) };
-    assert_eq!(world.store.callback_keys(None).await, Ok(Some(kept)), "the store itself keeps them");
+    assert_eq!(world.store.callback_keys(None).await, Ok(Some(kept)), "the store itself keeps its keys");
     let restored = SqliteStore::open(copy_path(&folder)).unwrap();
     assert_eq!(restored.callback_keys(None).await, Ok(None));
     drop(world);
@@ -71,7 +71,7 @@ async fn the_keys_of_callbacks_are_no_part_of_a_backup() {
         let store = SqliteStore::open(folder.file()).unwrap();
         assert_eq!(store.remove_callback_keys(which).await, Ok(true));
         drop(store);
-        assert!(!is_in(&folder.file(), gone), "nor in a free page of a store from which it was removed");
+        assert!(!is_in(&folder.file(), gone), "a removed key is not left in a free page");
     }
 }
 
@@ -85,7 +85,7 @@ async fn a_backup_under_load_is_one_moment_with_all_that_was_acknowledged_before
     let (steps, mut stepped) = tokio::sync::mpsc::unbounded_channel();
     let (commits, committed) = mpsc::channel();
     let copying = tokio::task::spawn_blocking(move || {
-        // No step follows before somebody has committed again, so the source is another file at every step.
+        // Each step waits for another commit, so the source changes between steps.
         backup(from, to, |progress| {
             steps.send(progress).unwrap();
             committed.recv().unwrap();
@@ -96,7 +96,7 @@ async fn a_backup_under_load_is_one_moment_with_all_that_was_acknowledged_before
     while let Some(progress) = stepped.recv().await {
         parked(&world, &format!("thr_during_{count}"), &format!("during_{count}"), "transfer").await;
         count += 1;
-        assert!(count < 100, "every commit makes the copy begin again");
+        assert!(count < 100, "every commit restarts the copy");
         last = Some(progress);
         commits.send(()).unwrap();
     }
@@ -105,7 +105,7 @@ async fn a_backup_under_load_is_one_moment_with_all_that_was_acknowledged_before
     assert!(count > 3, "only {count} steps");
     assert_eq!(last.pages_done, last.pages_total);
     assert_eq!(copied.bytes, fs::metadata(&copied.path).unwrap().len());
-    assert_eq!(assert_healthy(&copied.path).runs, 5, "what came later belongs to another moment");
+    assert_eq!(assert_healthy(&copied.path).runs, 5, "commits after the copied moment are not in the backup");
     assert_eq!(assert_healthy(&folder.file()).runs, 5 + count);
     assert!(has(&copied.path, "before").await);
 }
@@ -132,9 +132,9 @@ async fn nothing_is_overwritten() {
     let to = copy_path(&folder);
     fs::write(&to, "dear").unwrap();
     let before = names(&folder);
-    let refused = backup(folder.file(), &to, |_| panic!("nothing is copied")).unwrap_err();
+    let refused = backup(folder.file(), &to, |_| panic!("the backup was not refused")).unwrap_err();
     assert!(matches!(refused, BackupError::Exists { .. }), "{refused}");
-    let refused = backup(folder.file(), folder.file(), |_| panic!("nothing is copied")).unwrap_err();
+    let refused = backup(folder.file(), folder.file(), |_| panic!("the backup was not refused")).unwrap_err();
     assert!(matches!(refused, BackupError::Exists { .. }), "{refused}");
     assert_eq!(fs::read(&to).unwrap(), b"dear");
     assert_eq!(names(&folder), before);
@@ -150,7 +150,7 @@ async fn a_file_created_meanwhile_is_not_overwritten() {
     assert!(matches!(refused, BackupError::Exists { .. }), "{refused}");
     assert_eq!(fs::read(&to).unwrap(), b"dear");
     fs::remove_file(&to).unwrap();
-    assert_eq!(names(&folder), before, "what was copied is gone");
+    assert_eq!(names(&folder), before, "the incomplete copy is removed");
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! Claims from a damaged file: what cannot be read stands still by itself, and keeps nothing else from being given out.
+//! Claims from a damaged file: a run that cannot be read is skipped, and blocks no other claim.
 
 use std::fs;
 use std::sync::Arc;
@@ -14,16 +14,16 @@ use crate::sqlite_fixture::{Folder, open};
 use crate::worker::{claim, next, parked, queued};
 
 const PAGE_BYTES: usize = 4_096;
-/// Fills pages of its own behind the row of its run.
+/// Large enough to fill overflow pages of its row.
 const LARGE_BYTES: usize = 5 * PAGE_BYTES;
-/// Longer than anything that ends.
+/// Longer than any claim that ends.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn say(folder: &Folder, sql: &str) {
     Connection::open(folder.file()).unwrap().execute_batch(sql).unwrap();
 }
 
-/// The first page behind the row leads to a page that does not exist.
+/// Makes the first overflow page of the row point to a page that does not exist.
 fn damage_the_control_of(folder: &Folder, run: &str) {
     let raw = Connection::open(folder.file()).unwrap();
     let sql = "UPDATE runs SET control = ?1 WHERE id = ?2";
@@ -31,7 +31,7 @@ fn damage_the_control_of(folder: &Folder, run: &str) {
     raw.close().unwrap();
     let mut bytes = fs::read(folder.file()).unwrap();
     let page = bytes.chunks_exact_mut(PAGE_BYTES).find(|page| page[4..].iter().all(|byte| *byte == 0xA5));
-    page.expect("the control has pages of its own")[..4].copy_from_slice(&[0, 0xFF, 0xFF, 0xFF]);
+    page.expect("the control has overflow pages")[..4].copy_from_slice(&[0, 0xFF, 0xFF, 0xFF]);
     fs::write(folder.file(), bytes).unwrap();
 }
 
@@ -52,7 +52,7 @@ async fn a_run_on_a_damaged_page_blocks_no_other_claim() {
         let world = World::new(Arc::new(open(&folder, &clock, false)), clock);
         assert!(world.store.claim(Claim::Urgent { limit: 10 }).await.unwrap().is_empty(), "{first}");
         assert_eq!(next(&world, 10).await, ["woken", "queued"], "{first}");
-        // And it is not looked at again and again.
+        // The damaged run is not tried again.
         assert_eq!(next(&world, 10).await, Vec::<String>::new(), "{first}");
         assert_eq!(world.store.next_wake().await, Ok(None), "{first}");
         let asked = Claim::Run { tenant: world.tenant.clone(), run: "bad".into() };
@@ -61,7 +61,7 @@ async fn a_run_on_a_damaged_page_blocks_no_other_claim() {
     }
 }
 
-/// Changes runs behind the back of some indexes, so that these go on saying what was true before.
+/// Changes runs without updating some indexes, so that these keep the old values.
 fn change_unseen_by(folder: &Folder, indexes: &str, sql: &str) {
     let hide = format!(
         "PRAGMA writable_schema = ON;
@@ -98,13 +98,13 @@ async fn an_entry_of_an_index_that_is_not_true_any_more_is_passed_over() {
             let world = World::new(Arc::new(open(&folder, &clock, false)), clock);
             let pressing = world.store.claim(Claim::Urgent { limit: 10 }).await.unwrap().len();
             let given = next(&world, 10).await;
-            // A time that has passed would be looked at without a pause.
+            // A wake time in the past would make the engine poll without a pause.
             let wake = world.store.next_wake().await;
-            // The run itself is as good as before.
+            // The run itself can still be claimed.
             let waits = claim(&world, "waits").await.is_some();
             let _ = sender.send((pressing, given, wake, waits));
         });
     });
-    let ended = ends.recv_timeout(PATIENCE).expect("a claim comes to an end");
+    let ended = ends.recv_timeout(PATIENCE).expect("the claim ends");
     assert_eq!(ended, (0, vec!["queued".to_owned()], Ok(None), true));
 }

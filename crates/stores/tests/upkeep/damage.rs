@@ -1,4 +1,4 @@
-//! Bytes of the file that are not what was written. Whatever they hit, the doctor says so, or nothing is different.
+//! Damaged bytes in the file. The doctor reports the damage, or no stored value has changed.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -18,13 +18,13 @@ use crate::sqlite_fixture::Folder;
 use crate::worker::queued;
 
 const PAGE_BYTES: usize = 4_096;
-/// Shorter ones may leave words that can be read; a disk that fails does not stop after a letter.
+/// A shorter burst may leave readable text. A failing disk damages more than single letters.
 const BURST_BYTES: usize = 32;
 const BURSTS_PER_PAGE: usize = 4;
 const SINGLE_BYTES_PER_PAGE: usize = 6;
-/// Many pages are almost empty.
+/// How often a used part of the page is searched for: many pages are almost empty.
 const TRIES_MAX: usize = 1_000;
-/// Longer than anything that ends.
+/// Longer than any read that ends.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The same choices in every run of the test.
@@ -36,7 +36,7 @@ impl Choices {
         usize::try_from(self.0 >> 33).unwrap() % bound
     }
 
-    /// Changes every byte of a stretch of the page, where there is something to change if that can be found.
+    /// Changes every byte of a stretch of the page, preferably in a used part.
     fn damage(&mut self, bytes: &mut [u8], page: usize, length: usize) {
         let mut begin = 0;
         for _ in 0..TRIES_MAX {
@@ -76,12 +76,12 @@ fn contents(path: &Path) -> rusqlite::Result<Contents> {
     Ok(all)
 }
 
-/// The columns in which the two differ; none where they cannot be told apart.
+/// The columns in which the two differ; empty if the contents are equal.
 fn differing(one: &Contents, other: &Contents) -> BTreeSet<String> {
     let mut differing = BTreeSet::new();
     for ((table, columns, rows), (_, _, others)) in one.iter().zip(other) {
         if rows.len() != others.len() {
-            differing.insert(format!("{table} has another number of rows"));
+            differing.insert(format!("{table} has a different number of rows"));
         }
         for (row, other) in rows.iter().zip(others) {
             for ((column, value), other) in columns.iter().zip(row).zip(other) {
@@ -94,7 +94,7 @@ fn differing(one: &Contents, other: &Contents) -> BTreeSet<String> {
     differing
 }
 
-/// What the doctor has to say, in short. It never panics, whatever it is shown.
+/// The texts of the doctor's findings. The doctor never panics, whatever the file contains.
 fn said(path: &Path) -> Vec<String> {
     match doctor::examine(path, |_| {}) {
         Ok(report) => report.findings.kept().iter().map(|finding| finding.what.clone()).collect(),
@@ -109,7 +109,7 @@ async fn a_damaged_page_is_found_wherever_it_is() {
     let good = fs::read(folder.file()).unwrap();
     let before = contents(&folder.file()).unwrap();
     let pages = good.len() / PAGE_BYTES;
-    assert!(pages > 30, "{pages} pages are not much of a file");
+    assert!(pages > 30, "{pages} pages are too few for this test");
     let mut choices = Choices(7);
     let mut found = 0;
     for page in 0..pages {
@@ -125,12 +125,15 @@ async fn a_damaged_page_is_found_wherever_it_is() {
             }
         }
     }
-    assert!(found > BURSTS_PER_PAGE * pages / 2, "only {found} were found: most of the damage hit nothing");
+    assert!(
+        found > BURSTS_PER_PAGE * pages / 2,
+        "only {found} were found: most of the damage hit unused bytes"
+    );
     fs::write(folder.file(), good).unwrap();
     assert_healthy(&folder.file());
 }
 
-/// What stands in one place alone, and means something whatever it says.
+/// Columns whose value is stored only once and is valid whatever it is, so that the doctor cannot detect a change.
 const SAID_ONCE: [&str; 14] = [
     "callback_key.key",
     "commits.body",
@@ -173,11 +176,11 @@ async fn a_single_changed_byte_is_found_unless_its_text_is_stored_only_once() {
             assert!(beyond.is_empty(), "page {page}: {beyond:?}");
         }
     }
-    println!("{found} found, {unseen} changed words that stand nowhere else");
+    println!("{found} found, {unseen} changed values that are stored only once");
     assert!(found > 0);
 }
 
-/// Exchanges the last two rows of a table that has its rows on one page.
+/// Swaps the last two rows of a table whose rows are on one page.
 fn disorder(folder: &Folder, table: &str) {
     let raw = Connection::open(folder.file()).unwrap();
     let sql = "SELECT rootpage FROM sqlite_schema WHERE name = ?1";
@@ -188,7 +191,7 @@ fn disorder(folder: &Folder, table: &str) {
     assert_eq!(page[0], 13, "{table} has more than one page");
     let rows = usize::from(u16::from_be_bytes([page[3], page[4]]));
     assert!(rows >= 3, "{table} has only {rows} rows");
-    // The places of the rows follow the head of the page, two bytes each.
+    // The offsets of the rows follow the page header, two bytes each.
     let last = 8 + 2 * (rows - 1);
     page.swap(last, last - 2);
     page.swap(last + 1, last - 1);
@@ -210,7 +213,7 @@ async fn a_table_whose_rows_are_out_of_order_is_read_to_an_end() {
         let (sender, ends) = mpsc::channel();
         std::thread::spawn(move || {
             let measured = size::size(&path).is_ok();
-            // An index may lead to where its row is not, which SQLite notices.
+            // An index may point to a place without its row, which SQLite detects.
             let surveyed = match survey(&path, Timestamp(0), |_| {}) {
                 Ok(_)
                 | Err(InspectError::Trouble(StoreFailure::Corrupt(_)) | InspectError::NotSqlite { .. }) => {
@@ -220,8 +223,9 @@ async fn a_table_whose_rows_are_out_of_order_is_read_to_an_end() {
             };
             let _ = sender.send((measured, surveyed, doctor::examine(&path, |_| {}).is_ok()));
         });
-        let ended = ends.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("{table} is read for ever"));
+        let ended =
+            ends.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("the read of {table} does not end"));
         assert_eq!(ended, (true, true, true), "{table}");
-        assert!(!said(&folder.file()).is_empty(), "{table}: the doctor says nothing");
+        assert!(!said(&folder.file()).is_empty(), "{table}: the doctor has no finding");
     }
 }

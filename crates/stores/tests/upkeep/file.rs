@@ -1,4 +1,4 @@
-//! The file itself: whose it is, who holds locks on it, and how long its log may be.
+//! The file itself: its owner, its locks, and the maximum size of its log.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -17,7 +17,7 @@ use crate::populated_file::{assert_healthy, freeze_agent, world};
 use crate::sqlite_fixture::{Folder, open};
 use crate::worker::{held, started};
 
-/// The one file that another test asks another process to open.
+/// Names the file that the process of another test has to open.
 const LOOK_INTO: &str = "HOLDPOINT_UPKEEP_LOOK_INTO";
 
 /// Everything in the folder, with its contents.
@@ -45,7 +45,7 @@ fn a_file_of_another_program_is_refused_and_left_alone() {
         assert!(matches!(refused, SqliteOpenError::NotAStore { .. }), "{sql}: {refused}");
         let says = refused.to_string();
         assert!(says.contains("store.db is not a store") && says.contains("name a store"), "{says}");
-        assert!(contents(&folder) == before, "{sql}: something was written");
+        assert!(contents(&folder) == before, "{sql}: the folder has changed");
     }
 }
 
@@ -60,31 +60,31 @@ fn an_empty_file_becomes_a_store() {
     }
 }
 
-/// Whoever closes a file lets go of every lock that its process has on it, and SQLite does not take them again.
+/// When a process closes any handle of a file, it loses all its POSIX locks on it. SQLite does not take them again.
 #[cfg(unix)]
 #[tokio::test]
 async fn a_store_that_is_opened_while_its_process_copies_the_file_keeps_its_log() {
     let (folder, copy) = (Folder::new(), Folder::new());
     let world = world(&folder);
     held(&world, "thr_1", "run_1", "transfer").await;
-    // What a lost process left behind is copied as it lies there, with its log.
+    // The files of a lost process are copied as they are, with their log.
     let lost = folder.copy();
     let mut server = None;
     backup(lost.file(), copy.file(), |_| {
         server.get_or_insert_with(|| SqliteStore::open(lost.file()).unwrap());
-        // Another process that takes itself for the last one would copy the log into the file and delete it.
+        // If another process believed to be the last user of the file, it would checkpoint the log and delete it.
         let seen = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "file::a_process_that_inspects_the_file", "--nocapture"])
             .env(LOOK_INTO, lost.file())
             .status();
         assert!(seen.unwrap().success());
-        assert!(lost.file().with_extension("db-wal").exists(), "the log was taken for abandoned");
+        assert!(lost.file().with_extension("db-wal").exists(), "another process has deleted the log");
     })
     .unwrap();
     assert!(server.is_some());
 }
 
-/// What another test starts in a process of its own.
+/// The process that another test starts.
 #[test]
 fn a_process_that_inspects_the_file() {
     let Some(file) = std::env::var_os(LOOK_INTO) else { return };
@@ -115,14 +115,14 @@ async fn a_log_that_grew_during_a_long_read_is_truncated_when_it_restarts() {
         said(500_000).await;
     }
     reader.execute_batch("COMMIT").unwrap();
-    // The pass that follows these reaches the end of the log, and the next commit stands at its beginning.
+    // The checkpoint after these commits reaches the end of the log, so the next commit restarts the log.
     said(500_000).await;
     said(500_000).await;
     said(1).await;
     assert_eq!(log_bytes(), LOG_BYTES_MAX);
 }
 
-/// Conversations, and the key of all callbacks.
+/// The files contain conversations and the callback key.
 #[cfg(unix)]
 #[tokio::test]
 async fn what_is_made_belongs_to_its_owner_alone() {
@@ -136,7 +136,7 @@ async fn what_is_made_belongs_to_its_owner_alone() {
     }
 }
 
-/// Without its lock nothing keeps two processes from one file but the file itself.
+/// If the lock file is removed, only a check in the file itself keeps two processes from using it.
 #[tokio::test]
 async fn a_store_overtaken_past_its_lock_writes_nothing_more() {
     let folder = Folder::new();
@@ -154,7 +154,7 @@ async fn a_store_overtaken_past_its_lock_writes_nothing_more() {
     fs::remove_file(folder.file().with_extension("db.lock")).unwrap();
     let second = SqliteStore::open(folder.file()).unwrap();
     assert!(matches!(put(&first, "late").await, Err(StoreError::Failed(StoreFailure::Unavailable(_)))));
-    assert!(told.lock().unwrap().contains("another process has opened the store"), "{told:?}");
-    assert_eq!(put(&second, "late").await, Ok(true), "nothing was written by the first");
+    assert!(told.lock().unwrap().contains("another process has opened the store"), "{:?}", told.lock());
+    assert_eq!(put(&second, "late").await, Ok(true), "the first store wrote nothing");
     assert_eq!(put(&second, "before").await, Ok(false));
 }

@@ -1,12 +1,7 @@
-//! Upkeep of a file: the doctor finds what is wrong with it, a backup is whole, retention takes whole families,
-//! and a file is opened only by whom it belongs to.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a failing test may stop in the plainest way there is"
-)]
-#![allow(clippy::wildcard_enum_match_arm, reason = "a test looks for one thing and passes over the rest")]
+//! Upkeep of a file: the doctor finds its faults, a backup is complete, retention deletes whole families of threads,
+//! and only the owner can open the file.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failing test may panic")]
+#![allow(clippy::wildcard_enum_match_arm, reason = "a test looks for one variant and ignores the rest")]
 
 #[path = "../conformance/fixture.rs"]
 #[allow(dead_code, reason = "the conformance suite uses all of it")]

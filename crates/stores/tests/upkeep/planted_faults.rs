@@ -1,4 +1,4 @@
-//! Faults that are planted one at a time, each into a file that is otherwise good, and what the doctor says to them.
+//! Faults that are planted one at a time into a healthy file, and the doctor's finding for each.
 
 use machine::id::ThreadId;
 use rusqlite::Connection;
@@ -9,7 +9,7 @@ use crate::populated_file::{assert_healthy, examined, freeze_agent, populate, wo
 use crate::sqlite_fixture::Folder;
 use crate::worker::parked;
 
-/// Whoever plants a fault is bound by no constraint.
+/// Plants a fault past all constraints.
 fn plant(folder: &Folder, sql: &str) {
     let raw = Connection::open(folder.file()).unwrap();
     raw.execute_batch("PRAGMA foreign_keys = OFF; PRAGMA ignore_check_constraints = ON;").unwrap();
@@ -162,7 +162,7 @@ async fn each_planted_fault_is_found_where_it_is() {
             MessageDiffers,
             "order of the logs",
         ),
-        ("UPDATE post_keys SET run = 4711", Orphan, "a run that is not there"),
+        ("UPDATE post_keys SET run = 4711", Orphan, "a run that does not exist"),
         (
             "UPDATE post_keys SET run = (SELECT row FROM runs WHERE id = 'ended')",
             ThreadDiffers,
@@ -207,18 +207,18 @@ async fn each_planted_fault_is_found_where_it_is() {
             ConstraintBroken,
             "CHECK (ready IN (0, 1, 2))",
         ),
-        // What was accepted.
+        // Accepted items and decisions.
         ("DELETE FROM decisions WHERE id = 'd1'", DecisionDiffers, "d1"),
         (
             "UPDATE runs SET ready = 0, ready_at = NULL WHERE id = 'decided'",
             InboxDiffers,
             "no worker has been notified",
         ),
-        // What leads nowhere.
+        // References to missing rows.
         ("DELETE FROM runs WHERE parent IS NOT NULL", ChildLost, "call delegate"),
         ("DELETE FROM threads WHERE id = 'thr_early'", Orphan, "no row of threads"),
         ("DELETE FROM revisions", RevisionDiffers, "not stored"),
-        // What came with a message.
+        // Inline agents.
         (
             "DELETE FROM brought",
             RevisionDiffers,
@@ -261,7 +261,7 @@ async fn inbox_items_of_an_ended_run_are_found() {
     let said: Vec<&str> = report.findings.kept().iter().map(|finding| finding.what.as_str()).collect();
     assert_eq!(report.findings.counts()[&FindingCode::InboxDiffers], 2, "{said:?}");
     assert!(said.contains(&"it has ended, and 1 rows wait in its inbox"), "{said:?}");
-    assert!(said.iter().any(|what| what.ends_with("interrupts, and the run does not say so")), "{said:?}");
+    assert!(said.iter().any(|what| what.ends_with("but the run is not marked as interrupted")), "{said:?}");
 }
 
 #[tokio::test]
@@ -289,7 +289,7 @@ async fn a_file_that_a_server_has_open_is_examined_beside_it() {
     freeze_agent(&world).await;
     parked(&world, "thr", "run", "transfer").await;
     assert_eq!(assert_healthy(&folder.file()).runs, 1);
-    // It goes on, and the next look sees it.
+    // The server keeps working, and the next examination sees its changes.
     parked(&world, "thr_2", "run_2", "transfer").await;
     assert_eq!(assert_healthy(&folder.file()).runs, 2);
     world.store.delete_thread(&world.tenant, &ThreadId::from("thr_3")).await.unwrap_err();
@@ -316,7 +316,7 @@ async fn a_server_that_is_started_again_meanwhile_is_no_fault() {
     let report = report.unwrap();
     assert!(second.is_some());
     assert!(report.findings.is_empty(), "{:?}", report.findings);
-    assert_eq!(report.runs, 2, "the runs of both servers were looked at");
+    assert_eq!(report.runs, 2, "the runs of both servers were examined");
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! A file with something of everything in it.
+//! A file with sample data of every kind.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ pub(crate) fn world(folder: &Folder) -> World {
     World::new(Arc::new(open(folder, &clock, false)), clock)
 }
 
-/// Nobody has the file open any more.
+/// Writes the sample data, and closes the file.
 pub(crate) async fn populate(folder: &Folder) {
     let world = world(folder);
     sample_data::populate(&world).await;

@@ -1,4 +1,4 @@
-//! Retention: which threads go, which stay, and in what order.
+//! Retention: which threads are deleted, which are kept, and in what order.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::populated_file::{assert_healthy, child, freeze_agent};
 use crate::sqlite_fixture::{Folder, open};
 use crate::worker::{Worker, claim, creation_with_inline_agent, enqueued, order, parked, queued, started};
 
-/// A store under its own name, and as everybody else sees it.
+/// A store as its own type, and as the trait object in [`World`].
 struct RetentionFixture {
     folder: Folder,
     store: Arc<SqliteStore>,
@@ -54,7 +54,7 @@ impl RetentionFixture {
             .is_some()
     }
 
-    /// Everything that goes now, batch by batch.
+    /// Deletes everything that is due, batch by batch.
     async fn sweep(&self, batch: usize) -> Vec<Pruned> {
         let before = self.world.clock.now();
         let expected = survey(self.folder.file(), before, |_| {}).unwrap();
@@ -64,12 +64,12 @@ impl RetentionFixture {
             batches.push(pruned);
         }
         let all = batches.iter().fold(Pruned::default(), |all, batch| all.plus(*batch));
-        assert_eq!(all, expected, "a survey says what a sweep does");
+        assert_eq!(all, expected, "a survey counts what a sweep deletes");
         assert_healthy(&self.folder.file());
         batches
     }
 
-    /// How many threads went with each batch.
+    /// How many threads each batch deleted.
     async fn swept(&self, batch: usize) -> Vec<u64> {
         self.sweep(batch).await.iter().map(|pruned| pruned.threads).collect()
     }
@@ -140,7 +140,7 @@ async fn family(fixture: &RetentionFixture) -> [Worker; 3] {
     [parent, middle, last]
 }
 
-/// Hears of its child's end, and ends.
+/// The worker processes the end of its child run, and ends its own run.
 async fn end_after_child(fixture: &RetentionFixture, worker: &mut Worker) {
     worker.reload(&fixture.world).await;
     worker.drain();
@@ -155,7 +155,7 @@ async fn a_family_goes_together_and_its_parents_go_first() {
     fixture.end(&mut last).await;
     end_after_child(&fixture, &mut middle).await;
     fixture.world.clock.advance(1_000);
-    // Both children ended long ago; their parent has not.
+    // Both children ended long ago; their parent has not ended.
     assert_eq!(fixture.swept(10).await, [0; 0]);
     end_after_child(&fixture, &mut parent).await;
     fixture.world.clock.advance(1);
@@ -190,7 +190,7 @@ async fn what_a_stopped_sweep_left_of_a_family_goes_with_the_next() {
 async fn a_thread_whose_child_run_has_not_ended_stays() {
     let fixture = RetentionFixture::new().await;
     let [mut parent, middle, mut last] = family(&fixture).await;
-    // An interrupt waits for nobody: the parent ends, and its child hears of it later.
+    // The interrupted parent ends at once. Its child processes the interrupt later.
     parent.apply_input(&Input::Interrupt { cause: InterruptCause::Person("bob".into()) });
     parent.commit(&fixture.world).await.unwrap();
     fixture.world.clock.advance(1_000);
@@ -201,11 +201,11 @@ async fn a_thread_whose_child_run_has_not_ended_stays() {
     middle.commit(&fixture.world).await.unwrap();
     assert!(middle.run.control.ended().is_some());
     fixture.world.clock.advance(1_000);
-    assert_eq!(fixture.swept(10).await, [0; 0], "its grandchild has not ended");
+    assert_eq!(fixture.swept(10).await, [0; 0], "the grandchild has not ended");
     last.reload(&fixture.world).await;
     last.drain();
     last.commit(&fixture.world).await.unwrap();
-    assert_eq!(fixture.swept(10).await, [0; 0], "its grandchild ended a moment ago");
+    assert_eq!(fixture.swept(10).await, [0; 0], "the grandchild ended too recently");
     fixture.world.clock.advance(1);
     assert_eq!(fixture.swept(10).await, [3]);
 }
@@ -219,7 +219,7 @@ async fn a_thread_posted_to_meanwhile_stays() {
     fixture.world.clock.advance(1);
     let mut sweep = fixture.store.sweep(fixture.world.clock.now(), 1);
     assert_eq!(sweep.next().await.unwrap().map(|pruned| pruned.threads), Some(1));
-    // All three were found by then.
+    // The sweep has already listed all three threads.
     parked(&fixture.world, "b", "again", "transfer").await;
     assert_eq!(sweep.next().await.unwrap().map(|pruned| pruned.threads), Some(0));
     fixture.world.store.delete_thread(&fixture.world.tenant, &"c".into()).await.unwrap();
@@ -233,7 +233,7 @@ async fn a_thread_posted_to_meanwhile_stays() {
     assert_healthy(&fixture.folder.file());
 }
 
-/// A thread by itself and a family behind it, all of which have ended. Gives the threads of the family.
+/// A single thread and a family of threads after it; all their runs have ended. Returns the threads of the family.
 async fn ended_family(fixture: &RetentionFixture) -> [String; 3] {
     fixture.ended("alone", "run_alone").await;
     let [mut parent, mut middle, mut last] = family(fixture).await;
@@ -253,7 +253,7 @@ async fn a_family_stays_together_if_a_message_is_posted_to_one_of_its_threads_me
         let mut sweep = fixture.store.sweep(fixture.world.clock.now(), 1);
         assert_eq!(sweep.next().await.unwrap().map(|pruned| pruned.threads), Some(1));
         assert!(!fixture.has("alone").await);
-        // All were found by then.
+        // The sweep has already listed all threads.
         parked(&fixture.world, &threads[posted_to], "again", "transfer").await;
         while let Some(pruned) = sweep.next().await.unwrap() {
             assert_eq!(pruned, Pruned::default(), "posted to {posted_to}");
@@ -298,7 +298,7 @@ async fn an_unreadable_thread_stays_and_blocks_no_other() {
     for thread in &threads {
         assert!(fixture.has(thread).await, "{thread}");
     }
-    // Where nothing may go, it is said all the same.
+    // A sweep that deletes nothing still reports the unreadable thread.
     let mut sweep = fixture.store.sweep(before, 10);
     assert_eq!(sweep.next().await.unwrap(), Some(Pruned { unreadable: 1, ..Pruned::default() }));
     assert_eq!(sweep.next().await.unwrap(), None);
@@ -310,7 +310,7 @@ async fn a_file_that_cannot_give_pages_back_says_so() {
     let RetentionFixture { folder, store, world } = fixture;
     let clock = world.clock.clone();
     drop((store, world));
-    // As a file is that was rebuilt elsewhere.
+    // Like a file that another tool has rebuilt without auto-vacuum.
     let rebuild = "PRAGMA journal_mode = DELETE; PRAGMA auto_vacuum = NONE; VACUUM;";
     Connection::open(folder.file()).unwrap().execute_batch(rebuild).unwrap();
     let store = Arc::new(open(&folder, &clock, false));
@@ -321,7 +321,10 @@ async fn a_file_that_cannot_give_pages_back_says_so() {
     fixture.world.clock.advance(1);
     assert_eq!(fixture.swept(1).await, [1]);
     assert_ne!(assert_healthy(&fixture.folder.file()).size.unwrap().free_bytes, 0);
-    assert!(!fixture.store.release_free_pages().await.unwrap(), "there is more to give back for ever");
+    assert!(
+        !fixture.store.release_free_pages().await.unwrap(),
+        "a file that cannot shrink has no pages to release"
+    );
 }
 
 #[tokio::test]
@@ -345,10 +348,10 @@ async fn nothing_pending_goes_and_what_goes_makes_room() {
     let mut held = claim(&fixture.world, "held").await.unwrap();
     held.take_over();
     held.commit(&fixture.world).await.unwrap();
-    assert!(held.call("call_held").running_attempt().is_some(), "the decision was heard");
+    assert!(held.call("call_held").running_attempt().is_some(), "the decision was processed");
 }
 
-/// The tables in which these words stand, anywhere.
+/// The tables that contain these words in any column.
 fn tables_with(file: &Path, words: &str) -> Vec<String> {
     let raw = Connection::open(file).unwrap();
     let mut statement = raw.prepare("SELECT name FROM sqlite_schema WHERE type = 'table'").unwrap();
@@ -394,12 +397,12 @@ async fn what_came_with_a_message_goes_with_its_thread() {
     fixture.world.clock.advance(1);
     assert_eq!(fixture.swept(10).await, [1]);
     assert_eq!(found("pruned"), [""; 0]);
-    assert_eq!(found("held"), ["brought"], "its run has not ended");
+    assert_eq!(found("held"), ["brought"], "the thread's run has not ended");
     fixture.end(&mut held).await;
     fixture.world.clock.advance(1);
     assert_eq!(fixture.swept(10).await, [1]);
     assert_eq!(tables_with(&fixture.folder.file(), "the words of"), [""; 0]);
-    assert_eq!(tables_with(&fixture.folder.file(), "revision"), ["revisions"], "a configured agent stays");
+    assert_eq!(tables_with(&fixture.folder.file(), "revision"), ["revisions"], "a configured agent is kept");
 }
 
 #[tokio::test]

@@ -242,7 +242,7 @@ impl ClusterWorld<'_> {
         match output {
             Output::Line(line) => self.process_line(seat, process, line)?,
             Output::Malformed(_) if state == MemberState::Dying => {}
-            Output::Malformed(error) => return wrong(format!("process {process} says: {error}")),
+            Output::Malformed(error) => return wrong(format!("process {process}, malformed line: {error}")),
             Output::Closed if state == MemberState::Dying => self.replace(seat)?,
             // The supervisor restarts it.
             Output::Closed if !is_up && self.found_no_server(process)? => {
@@ -286,7 +286,7 @@ impl ClusterWorld<'_> {
     }
 
     /// Whether a process that did not come up had lost its server, or was paused until the server closed the
-    /// connection. The last line that it logged must say so.
+    /// connection. The last line that it logged must report this.
     fn found_no_server(&self, process: u32) -> io::Result<bool> {
         let said = std::fs::read_to_string(self.traces.complaints(process))?;
         let last = said.lines().next_back().unwrap_or_default();

@@ -1,4 +1,5 @@
-//! What the judge says of calls that charge, when the payment service's ledger and the log do not agree.
+//! The violations that the judge reports for calls that charge, when the payment service's ledger and the log do not
+//! agree.
 
 use std::sync::OnceLock;
 
@@ -11,7 +12,7 @@ use machine::suspension::Held;
 
 use super::{change_events, played, rules};
 
-/// One charge was cut off and the other said 502; both were found in the books.
+/// One charge was cut off and the other was answered with 502; both are in the ledger.
 fn objections(change: impl FnOnce(&mut Evidence)) -> Vec<Rule> {
     static WORLD: OnceLock<(Evidence, People)> = OnceLock::new();
     let (evidence, people) = WORLD.get_or_init(|| {

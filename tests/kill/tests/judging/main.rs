@@ -26,7 +26,7 @@ fn played(world: String) -> Played {
     outcome.last.expect("it went well")
 }
 
-/// A write that was killed behind its act, was in doubt, was tried again, and was seen all the way.
+/// A world without violations: a write was killed after its act, was in doubt, and was retried to the end.
 fn went_well() -> &'static (Evidence, People) {
     static WORLD: OnceLock<(Evidence, People)> = OnceLock::new();
     WORLD.get_or_init(|| {
@@ -37,7 +37,7 @@ fn went_well() -> &'static (Evidence, People) {
     })
 }
 
-/// What the judge says when this was changed.
+/// The violations that the judge reports after this change.
 fn objections(change: impl FnOnce(&mut Evidence, &mut People)) -> Vec<Rule> {
     let (mut evidence, mut people) = went_well().clone();
     change(&mut evidence, &mut people);

@@ -1,4 +1,4 @@
-//! The same world, had its process had neighbours: what the judge says of nodes that share a store.
+//! The violations that the judge reports for nodes that share a store.
 
 use kill::evidence::{Attempt, Evidence, Holding, Pause, SharedStoreEvidence, Stored};
 use kill::judge::Rule;
@@ -7,7 +7,7 @@ use machine::event::{CallError, CallErrorCode, Fact};
 
 use super::{change_events, complaint, objections};
 
-/// What the judge says of the same world, had its process had neighbours.
+/// The violations that the judge reports for the same world, as if its process were one of several nodes.
 fn objections_in_a_cluster(change: impl FnOnce(&mut Evidence, &mut SharedStoreEvidence)) -> Vec<Rule> {
     objections(|evidence, _| {
         let mut shared_store = SharedStoreEvidence::default();
@@ -111,7 +111,7 @@ fn a_call_that_was_not_sent_is_excused_only_in_company_and_only_if_it_was_not_se
         });
     };
     let too_old = "another worker may hold the run by now";
-    // The log is changed, so the judge of logs objects too; what matters here is what the judge of acts says.
+    // The log is changed, so the rules about logs are violated too; only the rule about acts matters here.
     let excused = |found: &[Rule]| !found.contains(&Rule::ResultAgreesWithActs);
     let found = objections_in_a_cluster(|evidence, _| {
         fail(evidence, too_old);

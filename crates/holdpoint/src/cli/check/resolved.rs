@@ -154,7 +154,7 @@ fn duration(duration: Duration) -> String {
 pub(super) fn as_text(file: &str, configuration: &Configuration) -> String {
     let Configuration { server, store, auth, agents, .. } = configuration;
     let Server { listen, running_runs_max, public_url, drain, .. } = server;
-    let mut text = format!("{file} is right\n");
+    let mut text = format!("{file}: OK\n");
     let _ = writeln!(
         text,
         "server: {listen}, known as {}, at most {running_runs_max} running runs, drains for {}",
@@ -163,7 +163,7 @@ pub(super) fn as_text(file: &str, configuration: &Configuration) -> String {
     );
     let _ = writeln!(text, "store: {store}");
     match auth {
-        None => text.push_str("auth: none, open on this machine alone\n"),
+        None => text.push_str("auth: none (reachable from this machine only)\n"),
         Some(auth) => {
             text.push_str("auth:\n");
             for key in &auth.keys {

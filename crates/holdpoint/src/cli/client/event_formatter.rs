@@ -113,7 +113,7 @@ impl EventFormatter {
             },
             "tool.suspended" => suspended(payload, call),
             "tool.resumed" => match payload["mode"].as_str() {
-                Some("use_decision_as_tool_result") => format!("{by} says what came of {call}."),
+                Some("use_decision_as_tool_result") => format!("{by} gives the result of {call}."),
                 Some("pass_decision_to_tool") => format!("{by} answers {call}, which runs with the answer."),
                 _ => format!("{by} answers {call}, which may run again."),
             },
@@ -339,7 +339,7 @@ mod tests {
                 "+0:01:00.000  The process died with attempt 1 of post (call_1); another one continues.",
                 "+0:01:10.000  post (call_1) is in doubt: it may or may not have taken effect.",
                 "+0:01:10.000  The run waits for a person to say what happened to post, apr_1.",
-                "+1:01:10.000  ana says what came of post (call_1).",
+                "+1:01:10.000  ana gives the result of post (call_1).",
                 "+1:01:10.000  The run no longer waits.",
                 "+1:01:10.000  post (call_1) succeeded: {\"post\":41}",
             ]

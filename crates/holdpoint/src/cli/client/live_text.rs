@@ -40,7 +40,7 @@ impl LiveText {
                 let end = self.finish_line();
                 self.answer = None;
                 format!(
-                    "{end}{}  What the model said counts for nothing; it begins again.\n",
+                    "{end}{}  The text so far is discarded; the model starts again.\n",
                     self.formatter.time()
                 )
             }
@@ -180,7 +180,7 @@ mod tests {
         assert_eq!(
             printed_text(&[words(0, "A"), reset, again, added("B\u{1b}[2J")]),
             "+0:00:00.000  The model says: A\n\
-             +0:00:00.000  What the model said counts for nothing; it begins again.\n\
+             +0:00:00.000  The text so far is discarded; the model starts again.\n\
              +0:00:00.000  The model says: B\\u001b[2J\n"
         );
     }

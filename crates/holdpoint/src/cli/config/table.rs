@@ -126,7 +126,7 @@ impl<'f> Entry<'f> {
         let wanted = format!("one of {}", known.join(", "));
         let text = self.text(&wanted)?;
         let found = words.iter().find(|(word, _)| *word == text).map(|(_, meaning)| *meaning);
-        found.or_else(|| self.location.refuse(format!("{text:?} means nothing here; write {wanted}")))
+        found.or_else(|| self.location.refuse(format!("unknown value {text:?}; use {wanted}")))
     }
 
     pub(super) fn path(&self) -> Option<PathBuf> {

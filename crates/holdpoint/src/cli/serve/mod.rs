@@ -23,23 +23,23 @@ pub(super) use running::{RunningServer, block_on_runtime};
 
 /// Serve the configuration over HTTP
 ///
-/// Listens where the configuration says, and prints "listening on http://HOST:PORT" on standard error. Without [auth] the
-/// next line is "token: TOKEN": approving, deleting and reloading need it, and the other commands find it by themselves.
-/// Without --store, runs are kept where the configuration says. SIGTERM and Ctrl-C let running calls finish for as long as `server.drain` says, and
-/// a second one ends it at once: nothing is lost either way. SIGHUP reads the configuration again; a mistake in it changes
-/// nothing.
+/// Listens on the address in the configuration, and prints "listening on http://HOST:PORT" on standard error. Without
+/// [auth] the next line is "token: TOKEN": approving, deleting and reloading need it, and the other commands find it by
+/// themselves. Without --store, runs are kept in the store that the configuration names. After SIGTERM or Ctrl-C,
+/// running calls may finish within `server.drain`; a second one stops the server at once. Nothing is lost either way.
+/// SIGHUP reloads the configuration; if it has a mistake, nothing changes.
 #[derive(Debug, Args)]
 pub(super) struct Serve {
     /// The configuration
     #[arg(long, value_name = "FILE", default_value = "holdpoint.toml")]
     config: PathBuf,
-    /// Where to listen, instead of where the configuration says; port 0 picks one
+    /// Address to listen on, instead of the one in the configuration; port 0 picks a free port
     #[arg(long, value_name = "ADDRESS", value_parser = listen_address)]
     listen: Option<SocketAddr>,
     /// How the log on standard error is written
     #[arg(long, value_name = "FORM", default_value = "text")]
     log: LogFormat,
-    /// How much the log says
+    /// The least severe level that is logged
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     log_level: LogLevel,
 }

@@ -68,7 +68,7 @@ const GRANTS: &str =
 const INLINE_AGENT_COUNT_MAX: i64 = 16;
 const INLINE_AGENTS: &str =
     "SELECT digest, text, tenant FROM brought WHERE thread = $1 AND digest > $2 ORDER BY digest LIMIT $3";
-/// More faults would say nothing more about one thread.
+/// More faults of one thread would not help an operator.
 const FAULT_COUNT_MAX: i64 = 100;
 const KEYS: &str = "SELECT k.scope, k.tenant = $2, r.thread
     FROM post_keys k LEFT JOIN runs r ON r.run = k.run
@@ -90,7 +90,7 @@ impl SnapshotRows for Snapshot<'_> {
     async fn thread(&self, thread: i64) -> Result<ThreadRow, ExamineError> {
         let sql = "SELECT tenant, id, metadata::text FROM threads WHERE thread = $1";
         let rows = self.read(sql, &[&thread]).await?;
-        let row = rows.first().ok_or_else(|| corrupt(format!("thread {thread} is not there")))?;
+        let row = rows.first().ok_or_else(|| corrupt(format!("thread {thread} does not exist")))?;
         Ok(ThreadRow { tenant: text(row, 0)?, id: text(row, 1)?, metadata: row.try_get(2)?, head: None })
     }
 

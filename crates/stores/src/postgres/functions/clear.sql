@@ -1,4 +1,4 @@
--- Drops every view and function of an earlier version. The functions that check rows stay: tables depend on them.
+-- Drops every view and function of an earlier version. The functions that check rows are kept: tables depend on them.
 DROP VIEW IF EXISTS threads_shown, suspensions_shown;
 
 DO $$

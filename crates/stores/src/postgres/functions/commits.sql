@@ -1,16 +1,16 @@
--- The commits of runs, each a function, so that one takes one round trip. The caller of one that refuses gets a word
--- back and nothing is written; what cannot be is raised, and the whole commit is undone.
+-- The commits of runs, each a function, so that a commit takes one round trip. A function that refuses a commit writes
+-- nothing and returns the reason as a word. Impossible input raises an exception, which rolls back the whole commit.
 --
--- Every function locks first and reads afterwards, in statements of their own: after it has waited for a lock, a statement
--- uses what it had read before. The order of locks is in the documentation of the module.
+-- Every function first locks and then reads, in separate statements: a statement that has waited for a lock still uses
+-- what it had read before. The module's documentation has the lock order.
 --
--- What looks at a table is written in PL/pgSQL, which keeps its plans for as long as a session lasts; a function in SQL is
--- planned again with each call, which takes longer than what it does.
+-- A function that reads a table is written in PL/pgSQL, which keeps its plans for the whole session. A function in SQL
+-- is planned again with each call, and planning takes longer than the function itself.
 --
--- What is looked for once for each of several rows is a `SELECT true … LIMIT 1`, null where there is nothing, and not an
--- EXISTS: that may be answered by reading a whole table first, and is, where the plan was made while the table was small.
+-- A lookup for each of several rows is a `SELECT true … LIMIT 1`, which is null if there is no row, and not an EXISTS:
+-- if the plan was made while the table was small, PostgreSQL answers an EXISTS by first reading the whole table.
 
--- `at` is given by tests alone; else the clock of the database counts.
+-- Only tests pass `at`; otherwise the database's clock is used.
 CREATE FUNCTION now_ms(at bigint) RETURNS bigint LANGUAGE sql VOLATILE AS $$
     SELECT coalesce(at, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint)
 $$;
@@ -33,8 +33,8 @@ BEGIN
     RETURN CASE over_at > now_ms(p_at) WHEN true THEN 'held' WHEN false THEN 'lapsed' ELSE 'fenced' END;
 END $$;
 
--- Once more, behind whatever was waited for: a node whose lease has run out meanwhile writes nothing, and what was done
--- before is undone.
+-- Checks the lease again after waiting for locks: if it has expired meanwhile, the exception rolls back everything that
+-- the transaction has written.
 CREATE FUNCTION still_stands(p_node bigint, p_at bigint) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     IF standing_of(p_node, p_at) <> 'held' THEN
@@ -42,7 +42,7 @@ BEGIN
     END IF;
 END $$;
 
--- What a claim should look for in a run that no node holds and whose inbox is empty.
+-- The value of `ready` for a run that no node holds and whose inbox is empty.
 CREATE FUNCTION ready_as(status text, holds boolean) RETURNS smallint LANGUAGE sql IMMUTABLE AS $$
     SELECT (CASE
         WHEN status IN ('running', 'interrupting') THEN 1
@@ -51,7 +51,7 @@ CREATE FUNCTION ready_as(status text, holds boolean) RETURNS smallint LANGUAGE s
     END)::smallint
 $$;
 
--- Keeps the id of a decision for ever, where it has one. Where the id was used before, the whole commit is undone.
+-- Stores the id of a decision permanently, if it has one. If the id was used before, the whole commit is rolled back.
 CREATE FUNCTION remember(p_tenant text, p_run bigint, p_item jsonb) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     IF p_item ->> 'decision' IS NOT NULL THEN
@@ -64,7 +64,7 @@ BEGIN
     END IF;
 END $$;
 
--- Into the inbox of a run that is locked, and the run is woken.
+-- Adds an item to the inbox of a locked run, and wakes the run.
 CREATE FUNCTION put(p_tenant text, p_run bigint, p_item jsonb, p_at bigint) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
     the_ticket bigint;
@@ -82,7 +82,7 @@ BEGIN
     RETURN the_ticket;
 END $$;
 
--- What was judged is still so: the item is taken. Else it is judged again.
+-- Takes the item if the run has not changed since the caller judged it. Otherwise the caller has to judge it again.
 CREATE FUNCTION submit(
     p_run bigint, p_version bigint, p_item jsonb, p_at bigint, OUT outcome text, OUT held_by bigint
 ) LANGUAGE plpgsql AS $$
@@ -104,9 +104,10 @@ BEGIN
     held_by := found_run.node;
 END $$;
 
--- Messages of one or several runs, each on a thread of its own that is locked. Tenants, threads and runs stand in the same
--- order; a message names its own by their place, and is the `nth` of its run in this commit. What waits to join a thread
--- counts as being in it: the message of a run that has not started, and the one that each call gets.
+-- Writes messages of one or several runs, each on its own locked thread. The arrays of tenants, threads and runs have
+-- the same order; a message refers to them by position, and is the `nth` message of its run in this commit. A message
+-- that is still to join a thread counts as being in it: that of a run that has not started, and the one that each call
+-- gets.
 CREATE FUNCTION write_messages(
     p_tenants text[], p_threads bigint[], p_runs bigint[], p_places integer[], p_nths integer[], p_ids text[],
     p_seqs bigint[], p_roles text[]
@@ -139,7 +140,7 @@ BEGIN
     END IF;
 END $$;
 
--- Calls of one or several runs, in the same way.
+-- Writes calls of one or several runs, in the same way.
 CREATE FUNCTION write_calls(
     p_tenants text[], p_threads bigint[], p_runs bigint[], p_places integer[], p_ids text[]
 ) RETURNS void LANGUAGE plpgsql AS $$
@@ -169,7 +170,7 @@ BEGIN
     END IF;
 END $$;
 
--- Messages, calls, grants and plugin state.
+-- Writes messages, calls, grants and plugin state.
 CREATE FUNCTION write_thread(p_tenant text, p_thread bigint, p_run bigint, p_entry jsonb) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -194,7 +195,7 @@ BEGIN
             id text, tool text, agent text, definition text, reasons text, given_by text, since bigint
         );
     END IF;
-    -- One after the other: a commit may put the same key twice, and the last one counts.
+    -- Row by row: a commit may set the same key twice, and the last value counts.
     IF p_entry ? 'state' THEN
         FOR one IN SELECT * FROM jsonb_array_elements(p_entry -> 'state') LOOP
             INSERT INTO plugin_state (tenant, thread, run, plugin, key, value)
@@ -205,7 +206,7 @@ BEGIN
     END IF;
 END $$;
 
--- In the order of the log: a call may be held, let go and held again in one commit.
+-- In the order of the log: a call may be held, released and held again in one commit.
 CREATE FUNCTION write_suspensions(p_tenant text, p_run bigint, p_entry jsonb) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     one record;
@@ -220,7 +221,7 @@ BEGIN
                     tenant, id, run, seq, call, kind, status, answered_by, arguments, created_at, expires_at
                 ) VALUES (
                     p_tenant, one.id, p_run, one.seq, one.call, one.kind, 'pending',
-                    -- A decision that came early answers the approval that it is for.
+                    -- An early decision answers the approval that it is for.
                     (SELECT ticket FROM inbox WHERE one.kind = 'approval' AND run = p_run AND kind = 'early'
                         AND call = one.call AND arguments = decode(one.arguments, 'hex')),
                     decode(one.arguments, 'hex'), one.at, one.expires_at
@@ -249,7 +250,7 @@ BEGIN
             END IF;
         END LOOP;
     END IF;
-    -- A row that was processed and closed nothing answers nothing any more.
+    -- An inbox row that was processed without closing the suspension is no longer its answer.
     IF p_entry ? 'consumed' THEN
         UPDATE suspensions SET answered_by = NULL
         WHERE run = p_run AND status = 'pending'
@@ -257,7 +258,7 @@ BEGIN
     END IF;
 END $$;
 
--- Children, each with a thread of its own, which it holds.
+-- Creates child runs, each on a new thread, which it holds.
 CREATE FUNCTION bear(p_tenant text, p_parent bigint, p_born jsonb, p_at bigint) RETURNS text[]
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -290,8 +291,8 @@ BEGIN
     RETURN ids;
 END $$;
 
--- All that a commit writes beside its run and its log: of its thread, its suspensions, and other runs, which are
--- locked by now. Gives the runs that have something to do because of it, and who holds them.
+-- Writes everything of a commit except its run and its log: rows of its thread, its suspensions, and items for other
+-- runs, which are already locked. Returns the runs that this wakes, and the nodes that hold them.
 CREATE FUNCTION write_beside(
     p_tenant text, p_thread bigint, p_run bigint, p_entry jsonb, p_at bigint,
     OUT woken text[], OUT rung_runs bigint[], OUT rung_nodes bigint[]
@@ -336,7 +337,7 @@ BEGIN
     END IF;
 END $$;
 
--- One commit of a run. 'behind' where something was accepted that its worker has not seen.
+-- One commit of a run. Returns 'behind' if an item was accepted that its worker has not seen.
 CREATE FUNCTION append(
     p_run bigint, p_node bigint, p_epoch bigint, p_expected bigint, p_version bigint, p_entry jsonb, p_control bytea,
     p_body text, p_at bigint,
@@ -361,8 +362,8 @@ BEGIN
         PERFORM 1 FROM threads WHERE thread = the_thread FOR NO KEY UPDATE;
     END IF;
     IF ends THEN
-        -- As `promote` has it: the first in line that is not interrupted, else the first. The line changes only while the
-        -- thread is locked.
+        -- Same rule as `promote`: the first queued run that is not interrupted, otherwise the first. The queue changes
+        -- only while the thread is locked.
         SELECT run INTO the_next FROM runs
         WHERE thread = the_thread AND ended_at IS NULL AND NOT holds AND run <> p_run
         ORDER BY interrupt_accepted, run LIMIT 1;
@@ -431,15 +432,15 @@ BEGIN
     END IF;
 END $$;
 
--- How a run is admitted to a thread, which is locked: as `admit` has it. 'hold', 'enqueue' or 'take_over'; else nothing is
--- written, and the outcome says why. `front` is the run in front.
+-- How a run is admitted to a locked thread, by the same rule as `admit`: 'hold', 'enqueue' or 'take_over'. With any
+-- other outcome, which is the reason, nothing is written. `front` is the thread's holder or else its first queued run.
 CREATE FUNCTION admit_run(p_thread bigint, p_asked jsonb, OUT outcome text, OUT front text) LANGUAGE plpgsql AS $$
 DECLARE
     shown record;
     wish text;
 BEGIN
-    -- The run in front neither starts nor ends while this looks. All of them are locked in the order of their numbers where
-    -- all may be interrupted.
+    -- Locks the front run, so that it neither starts nor ends meanwhile. If all runs may be interrupted, all are
+    -- locked, in the order of their numbers.
     IF 'interrupt' IN (p_asked ->> 'executes', p_asked ->> 'waits') THEN
         PERFORM 1 FROM runs WHERE thread = p_thread AND ended_at IS NULL ORDER BY run FOR NO KEY UPDATE;
     ELSE
@@ -466,7 +467,7 @@ BEGIN
     END;
 END $$;
 
--- A superseding run interrupts all that have not ended on its thread and are not interrupted. They are locked by now.
+-- A superseding run interrupts all runs of its thread that have not ended and are not interrupted. They are locked.
 CREATE FUNCTION supersede(
     p_tenant text, p_thread bigint, p_by bigint, p_item jsonb, p_at bigint,
     OUT woken text[], OUT rung_runs bigint[], OUT rung_nodes bigint[]
@@ -491,7 +492,7 @@ BEGIN
     END LOOP;
 END $$;
 
--- A run comes into being; with `p_node` in the hands of that node.
+-- Creates a run. If `p_node` is given, that node holds it.
 CREATE FUNCTION create_run(
     p_tenant text, p_thread text, p_asked jsonb, p_entry jsonb, p_control bytea, p_body text, p_node bigint,
     p_at bigint,
@@ -522,7 +523,7 @@ BEGIN
             WHEN the_thread IS NULL THEN 'gone' WHEN the_thread <> (p_asked ->> 'thread')::bigint THEN 'stale' ELSE 'hold'
         END;
     END IF;
-    -- From here on a thread that is new is free and has no keys, so it does not stay without its run.
+    -- A new thread is free and has no keys, so no later refusal can leave it without its run.
     IF outcome <> 'hold' THEN
         RETURN;
     END IF;
@@ -589,8 +590,8 @@ BEGIN
     END IF;
 END $$;
 
--- The first answer under a scope is kept; gives the one that is. Nothing comes back where there is no such run. The
--- thread is locked so that it is not deleted meanwhile; commits to it do not wait.
+-- Keeps the first answer under a scope, and returns the one that is kept. Returns no row if there is no such run. The
+-- thread is locked so that it is not deleted meanwhile; commits to it do not wait for this lock.
 CREATE FUNCTION remember_answer(
     p_tenant text, p_run text, p_scope text, p_body bytea, p_status integer, p_answer text, p_most bigint
 ) RETURNS TABLE (kept_body bytea, kept_status integer, kept_answer text) LANGUAGE plpgsql AS $$
@@ -608,25 +609,25 @@ BEGIN
         VALUES (p_tenant, the_run, p_scope, p_body, p_status, p_answer) ON CONFLICT DO NOTHING;
     END IF;
     RETURN QUERY SELECT a.body, a.status, a.answer FROM remembered a WHERE a.run = the_run AND a.scope = p_scope;
-    -- Nothing is kept under this scope, and one more would be too many.
+    -- No answer is stored under this scope, and the run has its maximum number of answers.
     IF NOT FOUND THEN
         RETURN QUERY SELECT NULL::bytea, NULL::integer, NULL::text;
     END IF;
 END $$;
 
--- Gives a grant for every tool of a thread, in place of an earlier one; without an id every grant of the thread is
--- revoked. True if there is such a thread.
+-- Gives a grant for every tool of a thread and replaces an earlier one. Without an id, revokes every grant of the
+-- thread. Returns whether the thread exists.
 CREATE FUNCTION set_auto_approve(p_tenant text, p_thread text, p_id text, p_by text, p_at bigint) RETURNS boolean
 LANGUAGE plpgsql AS $$
 DECLARE
     the_thread bigint;
 BEGIN
-    -- A commit that gives a grant locks the thread as well: what it gave before is seen here.
+    -- A commit that gives a grant locks the thread too, so its grant is visible here.
     SELECT thread INTO the_thread FROM threads WHERE tenant = p_tenant AND id = p_thread FOR NO KEY UPDATE;
     IF the_thread IS NULL THEN
         RETURN false;
     END IF;
-    -- No log has it, so nothing refers to the row.
+    -- No log contains this grant, so nothing refers to the row.
     DELETE FROM grants WHERE thread = the_thread AND tool IS NULL AND NOT revoked;
     IF p_id IS NULL THEN
         UPDATE grants SET revoked = true WHERE thread = the_thread AND tool IS NOT NULL AND NOT revoked;
@@ -636,7 +637,7 @@ BEGIN
     RETURN true;
 END $$;
 
--- A thread that is locked, with all that is kept of its runs.
+-- Deletes a locked thread and everything that is stored for its runs.
 CREATE FUNCTION drop_thread(p_thread bigint) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     the_runs bigint[];
@@ -657,7 +658,7 @@ BEGIN
     DELETE FROM threads WHERE thread = p_thread;
 END $$;
 
--- With the threads of the runs that its runs have delegated to, and so on.
+-- Deletes a thread and, recursively, the threads of the runs that its runs have delegated to.
 CREATE FUNCTION delete_thread(p_tenant text, p_thread text) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
     the_thread bigint;
@@ -669,7 +670,7 @@ BEGIN
     END IF;
     family := family_of(the_thread);
     PERFORM 1 FROM threads WHERE thread = ANY (family) ORDER BY thread FOR UPDATE;
-    -- What was locked is read in a statement of its own.
+    -- A separate statement, to see the rows as they are after waiting for the locks.
     IF EXISTS (SELECT 1 FROM runs WHERE thread = ANY (family) AND ended_at IS NULL)
         OR family <> family_of(the_thread) THEN
         RETURN 'stale';
@@ -678,12 +679,12 @@ BEGIN
     RETURN 'deleted';
 END $$;
 
--- Retention: whole threads go once all their runs have ended long enough ago, a bounded number at a time.
+-- Retention deletes whole threads once all their runs have ended long enough ago, a bounded number at a time.
 --
--- A run that delegated has children on threads of their own. They are one family: it goes together, and only when every
--- run of every thread of it has ended long enough ago. A thread that never had a run has not ended, and stays.
+-- A run that delegated has child runs on other threads. These threads are one family. They are deleted together, once
+-- every run on them has ended long enough ago. A thread that never had a run has not ended, and is kept.
 
--- A thread, the threads of the runs that its runs have delegated to, and so on.
+-- A thread and, recursively, the threads of the runs that its runs have delegated to.
 CREATE FUNCTION family_of(p_thread bigint) RETURNS bigint[] LANGUAGE sql VOLATILE AS $$
     WITH RECURSIVE family (thread) AS (
         SELECT p_thread
@@ -699,8 +700,8 @@ CREATE FUNCTION have_ended(p_threads bigint[], p_before bigint) RETURNS boolean 
     )
 $$;
 
--- Looks at the next threads behind one, and deletes, or only counts, those that may go. `seen` is the last one that was
--- looked at; null when there are none behind.
+-- Examines the threads after `p_behind`, and deletes, or only counts, those that are due. `seen` is the last thread
+-- that was examined; null if there are no more.
 CREATE FUNCTION prune(
     p_behind bigint, p_look_max integer, p_thread_max integer, p_event_max bigint, p_before bigint, p_deletes boolean,
     OUT seen bigint, OUT looked_at bigint, OUT threads_gone bigint, OUT runs_gone bigint, OUT events_gone bigint
@@ -719,7 +720,7 @@ BEGIN
         SELECT t.thread,
             (SELECT true FROM runs r WHERE r.thread = t.thread LIMIT 1) IS NOT NULL
             AND have_ended(ARRAY[t.thread], p_before)
-            -- It is deleted with the thread of its parent run.
+            -- The thread of a child run is deleted with the thread of its parent.
             AND (
                 SELECT true FROM runs r JOIN runs p ON p.run = r.parent
                 WHERE r.thread = t.thread AND p.thread <> t.thread LIMIT 1
@@ -731,14 +732,14 @@ BEGIN
         CONTINUE WHEN NOT one.may_go;
         family := family_of(one.thread);
         IF p_deletes THEN
-            -- Another transaction is about to change one of them: it has not ended.
+            -- Another transaction is about to change one of the threads, so it is in use.
             CONTINUE WHEN cardinality(family) > (
                 SELECT count(*) FROM (
                     SELECT 1 FROM threads WHERE thread = ANY (family) FOR UPDATE SKIP LOCKED
                 ) AS locked
             );
         END IF;
-        -- What was locked is read in a statement of its own.
+        -- A separate statement, to see the rows as they are after waiting for the locks.
         CONTINUE WHEN NOT have_ended(family, p_before);
         SELECT count(*), coalesce(sum(seq), 0) INTO its_runs, its_events FROM runs WHERE thread = ANY (family);
         IF p_deletes THEN

@@ -1,9 +1,9 @@
--- Who works on which run: nodes with their leases, claims in their order, and what is left behind.
+-- Which node holds which run: nodes and their leases, claims in order, releases and takeovers.
 --
--- Nothing here waits for the disk. A claim or a release that a crash of the database takes back was followed by no
--- commit of its worker: such a commit would have taken it along.
+-- Nothing here waits for the disk. If a crash of the database loses a claim or a release, no commit of its worker came
+-- after it: that commit's sync would have made it durable.
 
--- A node is there from now on.
+-- Registers a node.
 CREATE FUNCTION join_nodes(p_name text, p_lease_ms bigint, p_at bigint, OUT joined bigint, OUT at_ms bigint)
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -12,7 +12,7 @@ BEGIN
     RETURNING node INTO joined;
 END $$;
 
--- Frees runs that are locked. They are found by the next claim, or wait on.
+-- Frees locked runs. The next claim finds those that are ready; the others keep waiting.
 CREATE FUNCTION free_runs(p_runs bigint[], p_doubt_at bigint, p_at bigint) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
     freed bigint;
@@ -33,8 +33,8 @@ BEGIN
     RETURN freed;
 END $$;
 
--- Nodes whose lease has run out are gone for ever, and no node holds their runs. In doubt is offered to a person no
--- earlier than one lease time from here: by then nothing that they had under way can still be sent.
+-- Removes nodes whose lease has expired, permanently, and frees their runs. A call in doubt is shown to a person no
+-- earlier than one lease time from now: by then the lost nodes can no longer send any request that was in flight.
 CREATE FUNCTION take_over(p_lease_ms bigint, p_at bigint) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
     gone bigint[];
@@ -43,7 +43,8 @@ BEGIN
     DELETE FROM nodes WHERE node IN (
         SELECT node FROM nodes WHERE expires_at <= now_ms(p_at) ORDER BY node FOR UPDATE SKIP LOCKED
     );
-    -- From holder to holder, without a look at each run. One that joined and claimed a moment ago is seen with both.
+    -- Skips from holder to holder in the index, without reading each run. For a node that has just joined and claimed,
+    -- this statement sees both the node and its runs.
     WITH RECURSIVE holders AS (
         (SELECT node FROM runs WHERE node IS NOT NULL ORDER BY node LIMIT 1)
         UNION ALL
@@ -52,28 +53,28 @@ BEGIN
     )
     SELECT array_agg(h.node) INTO gone FROM holders h
     WHERE h.node IS NOT NULL AND NOT EXISTS (SELECT 1 FROM nodes n WHERE n.node = h.node);
-    -- Runs that another transaction is about to change are left for the next time: all others continue meanwhile.
+    -- Runs that another transaction is about to change are left for the next takeover, so that they block no other run.
     SELECT array_agg(l.run) INTO locked FROM (
         SELECT run FROM runs WHERE node = ANY (gone) FOR NO KEY UPDATE SKIP LOCKED
     ) AS l;
     RETURN free_runs(locked, now_ms(p_at) + p_lease_ms, p_at);
 END $$;
 
--- A node leaves of its own accord. It sends nothing any more, so nothing has to be waited for.
+-- A node leaves voluntarily. It sends nothing more, so its runs need no waiting time.
 CREATE FUNCTION hand_over(p_node bigint, p_at bigint) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
     locked bigint[];
 BEGIN
     DELETE FROM nodes WHERE node = p_node;
-    -- In the order of locks.
+    -- In lock order.
     SELECT array_agg(l.run) INTO locked FROM (
         SELECT run FROM runs WHERE node = p_node ORDER BY run FOR NO KEY UPDATE
     ) AS l;
     RETURN free_runs(locked, NULL, p_at);
 END $$;
 
--- What a worker starts from, in the order in which the runs were given out. Part of the statement around it, and planned
--- with it.
+-- The data that a worker starts from, in the order in which the runs were claimed. PostgreSQL inlines this function
+-- into the calling statement and plans both together.
 CREATE FUNCTION loaded(p_runs bigint[]) RETURNS TABLE (
     run bigint, tenant text, id text, thread text, epoch bigint, holds boolean, begins_after text, doubt_at bigint,
     control bytea, tickets bigint[], items text[], version bigint
@@ -89,8 +90,8 @@ CREATE FUNCTION loaded(p_runs bigint[]) RETURNS TABLE (
     ORDER BY p.place
 $$;
 
--- What the worker of a run continues from. The run is locked first, so that whatever has begun on it is waited for: a commit
--- whose answer was lost may still be under way, and what is read is what it came to.
+-- The data that the worker of a held run continues from. The run is locked first, to wait for a commit that is still in
+-- flight because its answer was lost. The result of that commit is then included.
 CREATE FUNCTION load_held(
     p_run bigint, p_tenant text, p_id text, p_node bigint, p_epoch bigint
 ) RETURNS TABLE (
@@ -107,8 +108,8 @@ BEGIN
     END IF;
 END $$;
 
--- The leases of runs that were given out, in that order. Volatile, so that it sees what the statement around it has
--- changed. What a worker starts from is read afterwards: a large answer must not go out before the claim is over.
+-- The leases of claimed runs, in the order of the claim. Volatile, so that it sees what the calling statement has
+-- changed. The data that a worker starts from is read later: the claim must not wait until a large answer is sent.
 CREATE FUNCTION given(p_runs bigint[]) RETURNS TABLE (
     seq bigint, run bigint, tenant text, id text, thread text, epoch bigint
 ) LANGUAGE plpgsql VOLATILE AS $$
@@ -119,14 +120,14 @@ BEGIN
     ORDER BY p.place;
 END $$;
 
--- The run is locked, and no node holds it.
+-- Gives a locked run that no node holds to a node.
 CREATE FUNCTION give(p_run bigint, p_node bigint) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     UPDATE runs SET node = p_node, epoch = epoch + 1, ready = 0, ready_at = NULL WHERE run = p_run;
 END $$;
 
--- One run by its name, with what its worker starts from where that is small: then it is on its way at once, even if others are
--- slow to read it. Of a long inbox nothing is said, and it is read afterwards.
+-- Claims one run by its id, and returns the data that its worker starts from in the same round trip. A long inbox is
+-- left out, and the node reads it afterwards.
 CREATE FUNCTION claim_run(
     p_node bigint, p_tenant text, p_id text, p_at bigint, OUT outcome text, OUT queued integer, OUT seq bigint,
     OUT run bigint, OUT tenant text, OUT id text, OUT thread text, OUT epoch bigint, OUT holds boolean,
@@ -152,7 +153,7 @@ BEGIN
         RETURN;
     END IF;
     PERFORM still_stands(p_node, p_at);
-    -- What was locked is read in a statement of its own.
+    -- A separate statement, to see the rows as they are after waiting for the locks.
     SELECT t.id, coalesce(claim_run.begins_after, (
         SELECT m.id FROM messages m WHERE m.thread = t.thread ORDER BY m.place DESC LIMIT 1
     )) INTO thread, begins_after
@@ -166,7 +167,7 @@ BEGIN
     END IF;
 END $$;
 
--- Takes the run if no other transaction is about to and it is still what the claim looked for.
+-- Takes the run if no other transaction has locked it and it is still ready or due.
 CREATE FUNCTION take_ready(p_run bigint, p_node bigint, p_due_at bigint) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM 1 FROM runs WHERE run = p_run AND node IS NULL AND (ready <> 0 OR wake_at <= p_due_at)
@@ -178,8 +179,8 @@ BEGIN
     RETURN false;
 END $$;
 
--- Woken, interrupted, without the worker that they had, or due: in the order in which they became so. The pressing ones
--- are interrupted or due. Runs of the tenant `p_but` are passed over.
+-- Claims runs that were woken, were interrupted, lost their worker or are due, in the order in which that happened.
+-- With `p_pressing` only interrupted and due runs. Runs of the tenant `p_but` are skipped.
 CREATE FUNCTION claim_woken(
     p_node bigint, p_limit integer, p_at bigint, p_pressing boolean, p_but text
 ) RETURNS bigint[] LANGUAGE plpgsql AS $$
@@ -191,12 +192,12 @@ DECLARE
     seen_run bigint := -1;
     tried integer;
 BEGIN
-    -- Others may be about to take all of these; then there are others behind them.
+    -- Other nodes may be about to claim all runs of a round. Then the next round looks at the runs after them.
     LOOP
         tried := 0;
         FOR one IN
             SELECT c.run, c.place FROM (
-                -- Of these two only one is read: each has an index of its own.
+                -- Only one of the first two queries reads rows. Each has its own index.
                 (SELECT run, ready_at AS place FROM runs
                 WHERE NOT p_pressing AND ready = 1 AND node IS NULL AND (ready_at, run) > (seen_place, seen_run)
                     AND (p_but IS NULL OR tenant <> p_but)
@@ -228,8 +229,8 @@ BEGIN
     RETURN taken;
 END $$;
 
--- Queued runs that hold their thread, one tenant after the other, beginning behind the one that was served last, without
--- those of the tenant `p_but`.
+-- Claims queued runs that hold their thread, one tenant after the other, beginning after the tenant that was served
+-- last. Runs of the tenant `p_but` are skipped.
 CREATE FUNCTION claim_startable(
     p_node bigint, p_limit integer, p_served text, p_but text
 ) RETURNS bigint[] LANGUAGE plpgsql AS $$
@@ -248,7 +249,7 @@ BEGIN
             WHERE ready = 2 AND node IS NULL AND tenant > the_tenant ORDER BY tenant LIMIT 1;
         END IF;
         IF next_tenant IS NULL THEN
-            -- From the front again, as long as a round finds anything.
+            -- Start again with the first tenant, as long as a round finds a run.
             EXIT WHEN NOT found_in_round;
             found_in_round := false;
             the_tenant := NULL;
@@ -268,8 +269,8 @@ BEGIN
     RETURN taken;
 END $$;
 
--- As many as this, those that must not wait first; of the pressing ones, no others. `queued` counts those at the end that
--- were not begun.
+-- Claims up to `p_limit` runs: first woken and due ones, then queued ones. With `p_pressing` only interrupted and due
+-- runs. `queued` is the number of queued runs, which are the last ones in `taken`.
 CREATE FUNCTION claim_next(
     p_node bigint, p_limit integer, p_served text, p_at bigint, p_pressing boolean, p_not_woken text,
     p_not_startable text, OUT outcome text, OUT taken bigint[], OUT queued integer
@@ -292,10 +293,10 @@ BEGIN
     END IF;
 END $$;
 
--- No node holds the run from here on, unless its inbox holds an item, or its log has grown since this was asked for: a
--- commit of its worker that was given up came in late, and the worker has to read it. Without `p_seq` no worker is on it,
--- whatever waits for it: the next node that claims it processes that first. `waits` says that a node should. A caller that found the run
--- by its number only gives no name.
+-- Releases the run, unless its inbox has an item or its log is longer than `p_seq`. The latter means that a commit that
+-- the worker gave up was stored late, and the worker has to load it. Without `p_seq` no worker is on the run, so it is
+-- released in any case: the next node that claims it processes its inbox first. `waits` is true if the run is ready to
+-- be claimed. A caller that has only the run's number passes no tenant and no id.
 CREATE FUNCTION release(
     p_run bigint, p_tenant text, p_id text, p_node bigint, p_epoch bigint, p_seq bigint, p_at bigint,
     OUT outcome text, OUT waits boolean
@@ -326,7 +327,7 @@ BEGIN
     waits := as_ready <> 0;
 END $$;
 
--- Several of them, in the order of locks.
+-- Releases several runs, in lock order.
 CREATE FUNCTION release_together(
     p_runs bigint[], p_tenants text[], p_ids text[], p_node bigint, p_epochs bigint[], p_seqs bigint[], p_at bigint
 ) RETURNS TABLE (run bigint, outcome text, waits boolean) LANGUAGE plpgsql AS $$

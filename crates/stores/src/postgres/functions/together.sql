@@ -1,16 +1,17 @@
--- Commits of one node that come together, in one transaction and in statements over all of them: a sync, a round trip
--- and most of the work of the database are shared.
+-- Batched commits of one node: one transaction, and each statement covers all of them. They share a sync, a round trip
+-- and most of the database's work.
 --
--- Only what is plain is done here: events, messages, calls, suspensions and decisions, on a thread and of a run that
--- no other transaction is about to change and whose inbox is empty, so that nothing accepted is unprocessed. What is not plain is
--- answered with 'alone' and nothing is written of it: its node sends it by itself, and there it is judged. No lock is
--- waited for, so there is no deadlock. What cannot be is raised and undoes all of them; then each is sent by
--- itself too, and only the one that cannot be is refused.
+-- Only simple commits are batched: events, messages, calls, suspensions and decisions. No other transaction may have
+-- locked the run or its thread, and the inbox must be empty, so that no accepted item is unprocessed. Any other commit
+-- is answered with 'alone' and writes nothing: its node sends it again by itself, and the single-commit function
+-- decides. No statement waits for a lock of an existing row, so there is no deadlock. Impossible input raises an
+-- exception, which rolls back the whole batch. Then each commit is sent by itself, and only the impossible one is
+-- refused.
 
--- Each of another run. Messages and calls name theirs by its place. `p_besides` has what few of them write: the suspensions
--- that they open and close, and the decisions that were accepted at the worker. The answers are in the order of the runs:
--- 'held', 'fenced', 'behind' or 'alone'. A run is known by its name too: where a server that lost its last commits took the place of
--- another, a number is given out twice.
+-- One commit for each of several runs. Messages and calls refer to their run by its position. `p_besides` has what only
+-- few commits write: suspensions that are opened and closed, and decisions that the worker accepted. The answers are in
+-- the order of the runs: 'held', 'fenced', 'behind' or 'alone'. Tenant and id of a run are compared too: if a server
+-- that lost its last commits has replaced another one, it assigns run numbers a second time.
 CREATE FUNCTION append_together(
     p_node bigint, p_at bigint, p_runs bigint[], p_tenants text[], p_ids text[], p_epochs bigint[], p_expected bigint[],
     p_versions bigint[], p_seqs bigint[],
@@ -24,7 +25,7 @@ DECLARE
     locked bigint[];
     held_places bigint[];
     held_threads bigint[];
-    -- By the place of the run; null where nothing is written.
+    -- By the position of the run; null if nothing is written for it.
     threads bigint[];
     outcomes text[] := array_fill('held'::text, ARRAY[many]);
     one record;
@@ -36,7 +37,8 @@ BEGIN
         SELECT r.run FROM runs r JOIN threads t ON t.thread = r.thread
         WHERE r.run = ANY (p_runs) FOR NO KEY UPDATE OF t, r SKIP LOCKED
     ) AS l;
-    -- What was locked is read in a statement of its own. A run is found by its number alone; all else is compared there.
+    -- A separate statement, to see the rows as they are once locked. Runs are found by number; the rest is compared
+    -- here.
     WITH held AS (
         UPDATE runs r SET
             seq = p_seqs[e.i], version = r.version + 1, status = p_statuses[e.i],
@@ -118,9 +120,9 @@ BEGIN
     RETURN outcomes;
 END $$;
 
--- Runs that come into being in the hands of a node, each on a thread of its own that no other transaction is about to change and
--- that is free. The answers are in the order of the runs; one that is null is sent alone. Messages, calls and what came
--- with a message name their run by its place.
+-- Creates runs that the node holds, each on its own free thread that no other transaction has locked. The answers are
+-- in the order of the runs; a run with a null answer is sent by itself. Messages, calls and inline agents refer to
+-- their run by its position.
 CREATE FUNCTION create_together(
     p_node bigint, p_at bigint, p_tenants text[], p_threads text[], p_seen_threads bigint[], p_seen_heads text[],
     p_ids text[], p_agents text[], p_user_messages text[], p_seqs bigint[], p_statuses text[], p_wake_ats bigint[],
@@ -136,7 +138,7 @@ BEGIN
     IF standing_of(p_node, p_at) <> 'held' THEN
         RETURN array_fill(NULL::bigint, ARRAY[cardinality(p_ids)]);
     END IF;
-    -- Transactions that create the same thread at the same time are waited for, in the order of their names.
+    -- Waits for transactions that create the same threads, in the order of tenants and ids.
     WITH made AS (
         INSERT INTO threads (tenant, id, created_at, metadata)
         SELECT p_tenants[e.i], e.id, now_ms(p_at), 'null' FROM unnest(p_threads) WITH ORDINALITY AS e (id, i)
@@ -155,7 +157,7 @@ BEGIN
         SELECT array_agg(coalesce(e.made, f.thread) ORDER BY e.place) INTO threads
         FROM unnest(p_tenants, p_threads, threads) WITH ORDINALITY AS e (tenant, thread, made, place)
         LEFT JOIN found f ON f.tenant = e.tenant AND f.id = e.thread;
-        -- What was locked is read in a statement of its own. A thread that was made has nothing yet.
+        -- A separate statement, to see the rows as they are once locked. A new thread has no rows yet.
         SELECT array_agg(CASE
             WHEN e.seen IS NULL OR (
                 (SELECT m.id FROM messages m WHERE m.thread = e.thread ORDER BY m.place DESC LIMIT 1)

@@ -1,4 +1,4 @@
--- A thread as admission sees it: the run in front is the holder, or the first in line while no run holds it.
+-- A thread as admission sees it: the front run is the holder, or the first queued run while no run holds the thread.
 CREATE VIEW threads_shown AS
 SELECT
     t.thread, t.tenant, t.id, t.created_at, t.metadata,
@@ -17,8 +17,8 @@ LEFT JOIN LATERAL (
     ORDER BY r.holds DESC, r.run LIMIT 1
 ) f ON true;
 
--- A suspension with the commit that opened it, the answer that its run has not processed, and the way down to it: no run is
--- nested deeper than 64.
+-- A suspension with the commit that opened it, the answer that its run has not processed, and the path of runs above
+-- it. No run is nested deeper than 64.
 CREATE VIEW suspensions_shown AS
 SELECT
     s.*, (SELECT i.item FROM inbox i WHERE i.ticket = s.answered_by) AS answer, r.id AS run_id, r.agent, t.id AS thread_id, c.first_seq, c.body,

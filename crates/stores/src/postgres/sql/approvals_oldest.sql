@@ -1,4 +1,4 @@
--- `$6`: what is pending too. Among the statuses `pending` is what is answered and not processed.
+-- `$6`: include pending suspensions. The status `pending` in `$2` means answered and not processed yet.
 SELECT s.* FROM (
     (
         SELECT p.created_at, p.id FROM suspensions p

@@ -1,5 +1,6 @@
--- Several runs ask together. All that begins with `id~` lies between `id~` and `id` with the character behind `~`, which
--- is DEL. The same id and those that begin with it are looked for apart, so that neither reads what lies between them.
+-- One lookup for several runs. Every id that begins with `id~` sorts from `id~` up to `id` plus DEL, the character
+-- after `~`. The id itself and ids with this prefix are looked up separately, so that no other ids between them are
+-- read.
 WITH asked AS MATERIALIZED (
     SELECT a.run, r.thread, a.id FROM unnest($1::bigint[], $2::text[]) AS a (run, id) JOIN runs r ON r.run = a.run
 )

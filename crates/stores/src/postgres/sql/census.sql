@@ -1,5 +1,5 @@
 WITH RECURSIVE
-    -- From one tenant to the next without a look at what is between them.
+    -- Skips from one tenant to the next in the index, without reading the rows between them.
     tenants (name) AS (
         SELECT min(tenant) FROM runs
         UNION ALL
@@ -15,6 +15,6 @@ FROM tenants, unended WHERE tenants.name IS NOT NULL GROUP BY unended.status
 UNION ALL
 SELECT 'inbox', count(*) FROM inbox
 UNION ALL
--- Answers that approve: in no other answer do these words stand outside a text.
+-- Answers that approve. Only an approving answer contains these characters outside a JSON string.
 SELECT 'approved', count(*) FROM inbox i JOIN suspensions s ON s.run = i.run AND s.answered_by = i.ticket
 WHERE s.status = 'pending' AND s.kind = 'approval' AND position('"action":{"resume":' IN i.item) > 0

@@ -1,4 +1,4 @@
--- `$6`: what is interrupting too, which is not among the statuses.
+-- `$6`: include interrupting runs, which no status in `$2` selects.
 SELECT r.id, r.status, r.interrupt_accepted, r.created_at, r.started_at, r.ended_at, t.id, r.run, r.control, r.agent, r.seq
 FROM (
     (

@@ -1,4 +1,4 @@
--- Parts of a table are counted with it.
+-- Partitions are counted with their table.
 SELECT coalesce(whole.relname, c.relname)::text, sum(pg_table_size(c.oid))::bigint, sum(pg_indexes_size(c.oid))::bigint
 FROM pg_class c
 JOIN pg_namespace n ON n.oid = c.relnamespace

@@ -1,5 +1,5 @@
 WITH RECURSIVE
-    -- From one tenant to the next without a look at what is between them.
+    -- Skips from one tenant to the next in the index, without reading the rows between them.
     tenants (name) AS (
         SELECT min(tenant) FROM runs
         UNION ALL

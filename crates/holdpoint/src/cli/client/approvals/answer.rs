@@ -9,8 +9,8 @@ use crate::cli::client::connection::Connection;
 
 /// Answer a question of a tool, or settle a call in doubt
 ///
-/// A question takes --result. A call in doubt may or may not have taken effect: --choice retry runs it again, --choice give_up
-/// leaves it, and --result says that it did happen, and what came of it.
+/// A question takes --result. A call in doubt may or may not have taken effect: --choice retry runs it again, --choice
+/// give_up cancels it, and --result confirms that it took effect and gives its result.
 #[derive(Debug, Args)]
 pub(super) struct Answer {
     /// The id of the approval

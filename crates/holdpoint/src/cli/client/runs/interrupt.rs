@@ -11,8 +11,8 @@ use crate::cli::{CommandResult, CommandStatus};
 
 /// Interrupt a run
 ///
-/// It ends without waiting for what executes; a call with an effect that was under way says that it may have happened. A run
-/// that has ended already stays as it is.
+/// The run ends without waiting for running calls. A running call with side effects is marked as one that may have
+/// taken effect. A run that has already ended is not changed.
 #[derive(Debug, Args)]
 pub(super) struct Interrupt {
     /// The id of the run

@@ -22,14 +22,15 @@ const RECONNECT_MAX: Duration = Duration::from_secs(300);
 
 /// Follow a run until it ends
 ///
-/// Tells every event as it happens, from the first on, and what the model says while it says it. A connection that is lost,
-/// also because the server is restarted, is opened again where it was. Exits with 0 if the run is completed, with 1 if it
-/// fails or is interrupted. With --json, every frame of the stream in a line of its own.
+/// Prints every event as it happens, beginning with the first, and the text of the model while it is streamed. If the
+/// connection is lost, for example because the server restarts, the command reconnects and continues after the last
+/// event. Exits with 0 if the run is completed, with 1 if it fails or is interrupted. With --json, prints every frame
+/// of the stream on its own line.
 #[derive(Debug, Args)]
 pub(super) struct Watch {
     /// The id of the run
     run: String,
-    /// Begin behind the event with this number
+    /// Begin after the event with this number
     #[arg(long, value_name = "SEQ", default_value_t = 0)]
     after: u64,
 }
@@ -61,7 +62,7 @@ impl Watch {
                     }
                     watcher.end_line()?;
                     print_stderr(&format!(
-                        "The connection broke off behind event {}; trying again.",
+                        "The connection was lost after event {}; trying again.",
                         watcher.seen
                     ));
                 }
