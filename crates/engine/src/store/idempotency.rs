@@ -15,7 +15,9 @@ pub const STORED_RESPONSES_MAX: usize = 1_024;
 /// The error for one answer too many.
 #[must_use]
 pub fn too_many_stored_responses() -> StoreError {
-    StoreError::Impossible(format!("the run remembers {STORED_RESPONSES_MAX} answers, which is enough"))
+    StoreError::Impossible(format!(
+        "too many stored idempotent responses for this run (max {STORED_RESPONSES_MAX})"
+    ))
 }
 
 /// Identifies a repeat of a posted message.

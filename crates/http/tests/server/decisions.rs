@@ -32,7 +32,7 @@ on_all_stores! {
 async fn a_decision_on_an_approval_takes_three_reads_beside_its_commit() {
     for (door, body) in [
         ("approve", json!({})),
-        ("approve", json!({"arguments": {"by": 7}})),
+        ("approve", json!({"arguments": {"path": "b", "text": "edited"}})),
         ("reject", json!({"then": "continue"})),
         ("reject", json!({})),
     ] {
