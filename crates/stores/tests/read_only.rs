@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use engine::store::{Store, Tenant};
+use engine::store::{Tenant, ViewStore};
 use machine::id::ThreadId;
 use serde_json::Value;
 use stores::sqlite::SqliteStore;

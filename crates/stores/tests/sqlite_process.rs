@@ -12,7 +12,7 @@ mod sqlite_fixture;
 #[allow(dead_code, reason = "the conformance suite uses all of it")]
 mod worker;
 
-use engine::store::{Store, Tenant};
+use engine::store::{Tenant, ViewStore};
 use fixture::{Clock, World};
 use machine::id::RunId;
 use sqlite_fixture::Folder;

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use engine::callback::{CallbackKey, KeyRotation, KeysToRemove, StoredCallbackKeys};
 use engine::store::{
-    Append, Appended, ApprovalFilter, AutoApproval, BoxFuture, Claim, Claimed, Countable, Create, Created,
-    GrantFilter, GrantView, Lease, Listed, Loaded, LogEntry, MessagePosition, MessageView, Page, RunCounts,
-    RunFilter, RunView, StateView, Store, StoreError, StoreFailure, StoreMetrics, StoredResponse,
-    SuspensionView, Tenant, ThreadView,
+    Append, Appended, ApprovalFilter, AutoApproval, BoxFuture, Claim, Claimed, ClusterStore, Countable,
+    Create, Created, GrantFilter, GrantView, Lease, Listed, Loaded, LogEntry, MessagePosition, MessageView,
+    Page, ResponseStore, RunCounts, RunFilter, RunStore, RunView, StateView, Store, StoreError, StoreFailure,
+    StoreMetrics, StoredResponse, SuspensionView, Tenant, ThreadView, ViewStore,
 };
 use machine::Timestamp;
 use machine::decision::Decision;
@@ -157,70 +157,18 @@ macro_rules! rough {
     )*};
 }
 
-impl Store for FaultyStore {
-    fn now(&self) -> Timestamp {
-        self.stage.now()
-    }
-
+impl RunStore for FaultyStore {
     rough! {
-        Preparation fn put_thread(tenant: &Tenant, thread: &ThreadId, metadata: &Value) -> bool;
-        Preparation fn delete_thread(tenant: &Tenant, thread: &ThreadId) -> ();
-        Read fn thread(tenant: &Tenant, thread: &ThreadId) -> ThreadView;
-        Read fn threads(tenant: &Tenant, page: &Page) -> Listed<ThreadView>;
         Read fn grants_for(lease: &Lease, tool: &ToolName) -> Vec<Grant>;
-        Read fn grant(tenant: &Tenant, id: &GrantId) -> Option<GrantView>;
-        Read fn grants(tenant: &Tenant, filter: &GrantFilter, page: &Page) -> Listed<GrantView>;
-        Preparation fn revoke_grant(tenant: &Tenant, id: &GrantId) -> ();
         Read fn revision(tenant: &Tenant, thread: &ThreadId, digest: &Digest) -> Option<String>;
         Read fn next_wake() -> Option<Timestamp>;
-        Read fn decision(tenant: &Tenant, run: &RunId, id: &DecisionId) -> Option<Decision>;
-        Read fn run(tenant: &Tenant, run: &RunId) -> Option<RunView>;
-        Read fn runs(tenant: &Tenant, filter: &RunFilter, page: &Page) -> Listed<RunView>;
-        Read fn message(tenant: &Tenant, thread: &ThreadId, message: &MessageId) -> Option<MessagePosition>;
-        Read fn messages(tenant: &Tenant, thread: &ThreadId, page: &Page) -> Listed<MessageView>;
-        Read fn posted(tenant: &Tenant, thread: &ThreadId, scope: &str) -> Option<(RunId, Digest)>;
-        Read fn stored_response(tenant: &Tenant, run: &RunId, scope: &str) -> Option<StoredResponse>;
         Append fn end_undecoded(lease: &Lease) -> Appended;
-        Read fn state(tenant: &Tenant, run: &RunId) -> Vec<StateView>;
         Read fn taken_call_ids(lease: &Lease, asked: &[String]) -> BTreeSet<CallId>;
         Read fn plugin_state(lease: &Lease) -> Vec<StateRow>;
-        Read fn suspension(tenant: &Tenant, id: &SuspensionId) -> Option<SuspensionView>;
-        Read fn approvals(tenant: &Tenant, filter: &ApprovalFilter, page: &Page) -> Listed<SuspensionView>;
-        Read fn run_counts() -> RunCounts;
     }
 
-    fn count_up_to(
-        &self,
-        tenant: &Tenant,
-        what: Countable,
-        max: u64,
-    ) -> BoxFuture<'_, Result<u64, StoreError>> {
-        let tenant = tenant.clone();
-        Box::pin(self.rough(Kind::Read, move |store| store.count_up_to(&tenant, what, max)))
-    }
-
-    fn has_other_agents(
-        &self,
-        tenant: &Tenant,
-        thread: &ThreadId,
-        agents: &BTreeSet<AgentName>,
-    ) -> BoxFuture<'_, Result<bool, StoreError>> {
-        let (tenant, thread, agents) = (tenant.clone(), thread.clone(), agents.clone());
-        Box::pin(self.rough(Kind::Read, move |store| store.has_other_agents(&tenant, &thread, &agents)))
-    }
-
-    fn set_auto_approve(
-        &self,
-        tenant: &Tenant,
-        thread: &ThreadId,
-        given: Option<&AutoApproval>,
-    ) -> BoxFuture<'_, Result<(), StoreError>> {
-        let (tenant, thread, given) = (tenant.clone(), thread.clone(), given.cloned());
-        Box::pin(
-            self.rough(Kind::Preparation, move |store| {
-                store.set_auto_approve(&tenant, &thread, given.as_ref())
-            }),
-        )
+    fn now(&self) -> Timestamp {
+        self.stage.now()
     }
 
     fn put_revision(&self, digest: &Digest, text: &str) -> BoxFuture<'_, Result<(), StoreError>> {
@@ -237,21 +185,6 @@ impl Store for FaultyStore {
             )
             .await
         })
-    }
-
-    fn callback_keys(
-        &self,
-        drawn: Option<CallbackKey>,
-    ) -> BoxFuture<'_, Result<Option<StoredCallbackKeys>, StoreError>> {
-        Box::pin(self.rough(Kind::Preparation, move |store| store.callback_keys(drawn)))
-    }
-
-    fn rotate_callback_key(&self, drawn: CallbackKey) -> BoxFuture<'_, Result<KeyRotation, StoreError>> {
-        Box::pin(self.rough(Kind::Preparation, move |store| store.rotate_callback_key(drawn)))
-    }
-
-    fn remove_callback_keys(&self, which: KeysToRemove) -> BoxFuture<'_, Result<bool, StoreError>> {
-        Box::pin(self.rough(Kind::Preparation, move |store| store.remove_callback_keys(which)))
     }
 
     fn create(&self, create: Create) -> BoxFuture<'_, Result<Created, StoreError>> {
@@ -348,6 +281,67 @@ impl Store for FaultyStore {
         ))
     }
 
+    fn event(&self, lease: &Lease, seq: u64) -> BoxFuture<'_, Result<Arc<Event>, StoreError>> {
+        let lease = lease.clone();
+        Box::pin(self.rough(Kind::Read, move |store| store.event(&lease, seq)))
+    }
+}
+
+impl ViewStore for FaultyStore {
+    rough! {
+        Preparation fn put_thread(tenant: &Tenant, thread: &ThreadId, metadata: &Value) -> bool;
+        Preparation fn delete_thread(tenant: &Tenant, thread: &ThreadId) -> ();
+        Read fn thread(tenant: &Tenant, thread: &ThreadId) -> ThreadView;
+        Read fn threads(tenant: &Tenant, page: &Page) -> Listed<ThreadView>;
+        Read fn grant(tenant: &Tenant, id: &GrantId) -> Option<GrantView>;
+        Read fn grants(tenant: &Tenant, filter: &GrantFilter, page: &Page) -> Listed<GrantView>;
+        Preparation fn revoke_grant(tenant: &Tenant, id: &GrantId) -> ();
+        Read fn decision(tenant: &Tenant, run: &RunId, id: &DecisionId) -> Option<Decision>;
+        Read fn run(tenant: &Tenant, run: &RunId) -> Option<RunView>;
+        Read fn runs(tenant: &Tenant, filter: &RunFilter, page: &Page) -> Listed<RunView>;
+        Read fn message(tenant: &Tenant, thread: &ThreadId, message: &MessageId) -> Option<MessagePosition>;
+        Read fn messages(tenant: &Tenant, thread: &ThreadId, page: &Page) -> Listed<MessageView>;
+        Read fn posted(tenant: &Tenant, thread: &ThreadId, scope: &str) -> Option<(RunId, Digest)>;
+        Read fn state(tenant: &Tenant, run: &RunId) -> Vec<StateView>;
+        Read fn suspension(tenant: &Tenant, id: &SuspensionId) -> Option<SuspensionView>;
+        Read fn approvals(tenant: &Tenant, filter: &ApprovalFilter, page: &Page) -> Listed<SuspensionView>;
+        Read fn run_counts() -> RunCounts;
+    }
+
+    fn count_up_to(
+        &self,
+        tenant: &Tenant,
+        what: Countable,
+        max: u64,
+    ) -> BoxFuture<'_, Result<u64, StoreError>> {
+        let tenant = tenant.clone();
+        Box::pin(self.rough(Kind::Read, move |store| store.count_up_to(&tenant, what, max)))
+    }
+
+    fn has_other_agents(
+        &self,
+        tenant: &Tenant,
+        thread: &ThreadId,
+        agents: &BTreeSet<AgentName>,
+    ) -> BoxFuture<'_, Result<bool, StoreError>> {
+        let (tenant, thread, agents) = (tenant.clone(), thread.clone(), agents.clone());
+        Box::pin(self.rough(Kind::Read, move |store| store.has_other_agents(&tenant, &thread, &agents)))
+    }
+
+    fn set_auto_approve(
+        &self,
+        tenant: &Tenant,
+        thread: &ThreadId,
+        given: Option<&AutoApproval>,
+    ) -> BoxFuture<'_, Result<(), StoreError>> {
+        let (tenant, thread, given) = (tenant.clone(), thread.clone(), given.cloned());
+        Box::pin(
+            self.rough(Kind::Preparation, move |store| {
+                store.set_auto_approve(&tenant, &thread, given.as_ref())
+            }),
+        )
+    }
+
     fn events(
         &self,
         tenant: &Tenant,
@@ -359,9 +353,41 @@ impl Store for FaultyStore {
         Box::pin(self.rough(Kind::Read, move |store| store.events(&tenant, &run, after, limit)))
     }
 
-    fn event(&self, lease: &Lease, seq: u64) -> BoxFuture<'_, Result<Arc<Event>, StoreError>> {
-        let lease = lease.clone();
-        Box::pin(self.rough(Kind::Read, move |store| store.event(&lease, seq)))
+    fn metrics(&self) -> StoreMetrics {
+        self.stage.disk.glance(self.own.as_ref(), |store| store.metrics()).unwrap_or_default()
+    }
+}
+
+impl ClusterStore for FaultyStore {
+    fn callback_keys(
+        &self,
+        drawn: Option<CallbackKey>,
+    ) -> BoxFuture<'_, Result<Option<StoredCallbackKeys>, StoreError>> {
+        Box::pin(self.rough(Kind::Preparation, move |store| store.callback_keys(drawn)))
+    }
+
+    fn rotate_callback_key(&self, drawn: CallbackKey) -> BoxFuture<'_, Result<KeyRotation, StoreError>> {
+        Box::pin(self.rough(Kind::Preparation, move |store| store.rotate_callback_key(drawn)))
+    }
+
+    fn remove_callback_keys(&self, which: KeysToRemove) -> BoxFuture<'_, Result<bool, StoreError>> {
+        Box::pin(self.rough(Kind::Preparation, move |store| store.remove_callback_keys(which)))
+    }
+
+    fn release_all(&self) -> BoxFuture<'_, Result<(), StoreError>> {
+        // A dead process hands nothing over. Returning at once lets the waiting world continue.
+        let handed_over = if self.life.is_dead() {
+            Ok(())
+        } else {
+            self.stage.disk.ask(self.own.as_ref(), |store| store.release_all())
+        };
+        Box::pin(std::future::ready(handed_over))
+    }
+}
+
+impl ResponseStore for FaultyStore {
+    rough! {
+        Read fn stored_response(tenant: &Tenant, run: &RunId, scope: &str) -> Option<StoredResponse>;
     }
 
     fn store_response(
@@ -375,19 +401,5 @@ impl Store for FaultyStore {
         Box::pin(
             self.rough(Kind::Preparation, move |store| store.store_response(&tenant, &run, &scope, answer)),
         )
-    }
-
-    fn metrics(&self) -> StoreMetrics {
-        self.stage.disk.glance(self.own.as_ref(), |store| store.metrics()).unwrap_or_default()
-    }
-
-    fn release_all(&self) -> BoxFuture<'_, Result<(), StoreError>> {
-        // A dead process hands nothing over. Returning at once lets the waiting world continue.
-        let handed_over = if self.life.is_dead() {
-            Ok(())
-        } else {
-            self.stage.disk.ask(self.own.as_ref(), |store| store.release_all())
-        };
-        Box::pin(std::future::ready(handed_over))
     }
 }

@@ -1,10 +1,10 @@
 //! The tables of one world in PostgreSQL: cleared for the next world, and taken away from a lost process.
 
+use engine::store::ClusterStore;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use engine::store::Store as _;
 use machine::Timestamp;
 use stores::postgres::{PostgresSettings, PostgresStore};
 use tokio::runtime::Handle;

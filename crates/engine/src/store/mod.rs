@@ -1,11 +1,11 @@
 //! The contract of a store. The conformance suite refers to these rules by number.
 //!
-//! 1. [`Store::append`] is one transaction and the only way to commit to a run: events, run row, calls, suspensions,
+//! 1. [`RunStore::append`] is one transaction and the only way to commit to a run: events, run row, calls, suspensions,
 //!    messages, plugin state and wake-up change together or not at all. An append whose sequence number or epoch
 //!    differs from the stored one is refused ([`StoreError::Fenced`]) and changes nothing.
 //! 2. `consumed` names the inbox rows that these events answer; the commit removes them from the inbox. `accepted`
 //!    holds items that were submitted to the worker directly; the commit accepts and consumes them without an inbox
-//!    row. Either way a decision with an id is remembered forever ([`Store::decision`]), and a second one under that id
+//!    row. Either way a decision with an id is remembered forever ([`ViewStore::decision`]), and a second one under that id
 //!    is not accepted: an append that contains one is refused ([`StoreError::Behind`]).
 //! 3. Each run has a version. Every item that is accepted for the run raises it, by whichever path the item arrives,
 //!    and so does every commit. A worker receives the version when it loads, creates or appends, and names it in its
@@ -14,77 +14,85 @@
 //!    ([`judge_item`](machine::inbox::judge_item),
 //!    [`overrides_accepted_answer`](machine::inbox::overrides_accepted_answer)). A consumed row answers and ends
 //!    nothing.
-//! 4. [`Store::release`] is refused while the inbox holds an item, so no wake-up is lost. Inbox rows are returned in
+//! 4. [`RunStore::release`] is refused while the inbox holds an item, so no wake-up is lost. Inbox rows are returned in
 //!    order of arrival.
 //! 5. `spawn` creates child runs and `deliver` fills other inboxes in the same transaction. A delivery to a run that
 //!    has ended is dropped, and so is a second interrupt.
 //! 6. Everything belongs to a tenant. A read with another tenant finds nothing. Lists are ordered by creation time and
 //!    id, in pages, with an opaque cursor. A status filter compares with the status that is shown
 //!    ([`RunView::shown_status`]).
-//! 7. [`Store::claim`] first hands out runs that were woken, interrupted, fell due or lost their worker, then queued
+//! 7. [`RunStore::claim`] first hands out runs that were woken, interrupted, fell due or lost their worker, then queued
 //!    runs that hold their thread, alternating between tenants. It never hands out more than requested, nor a run that
 //!    a worker holds. Runs of the tenant to skip ([`SkipTenant`]) keep their position in that order. [`Claim::Urgent`]
 //!    hands out only the runs among them that have a waiting interrupt or fell due.
-//! 8. Commits are counted ([`Store::metrics`]). Creation, claim and start are one commit; in an embedded store a claim
+//! 8. Commits are counted ([`ViewStore::metrics`]). Creation, claim and start are one commit; in an embedded store a claim
 //!    by itself is not a commit.
-//! 9. One run holds a thread. [`Store::create`] admits a run ([`admit`](machine::thread::admit)) according to the
+//! 9. One run holds a thread. [`RunStore::create`] admits a run ([`admit`](machine::thread::admit)) according to the
 //!    thread's state inside the transaction, or refuses it ([`StoreError::Busy`]). A superseding run interrupts the
 //!    runs that [`to_supersede`](machine::thread::to_supersede) names in the same commit. The append that ends the
 //!    holder makes another run the holder ([`promote`](machine::thread::promote)).
-//! 10. [`Store::submit`] judges the item, marks the suspension answered, inserts the row and wakes the run in one
+//! 10. [`RunStore::submit`] judges the item, marks the suspension answered, inserts the row and wakes the run in one
 //!     transaction; the caller receives its verdict. An item that is not taken changes nothing. An answered suspension
 //!     is not pending: no list of pending suspensions contains it. It is shown and listed as its answer says
 //!     ([`SuspensionView::answered_by`]) until the run has processed the answer.
 //! 11. A call id is used once in a thread, and so is a message id. Messages that are still to join the thread count:
 //!     the message of a run that has not started, and the message `msg_CALL` that each call gets. An append or creation
-//!     that breaks this is refused ([`StoreError::Impossible`]) and changes nothing; [`Store::taken_call_ids`] names
+//!     that breaks this is refused ([`StoreError::Impossible`]) and changes nothing; [`RunStore::taken_call_ids`] names
 //!     ids that are taken in either way.
 //! 12. Acknowledged writes survive a crash of the process and, in a store on disk, of the machine.
-//! 13. [`Store::messages`] lists the messages of a thread in the order in which they joined it, oldest first. A message
+//! 13. [`ViewStore::messages`] lists the messages of a thread in the order in which they joined it, oldest first. A message
 //!     still to join is not listed. Texts are stored only in the logs: each message is shown as its event has it.
 //! 14. The key of a posted message is bound in the commit that creates its run, once per thread. A creation whose key
 //!     is taken is refused ([`StoreError::Stale`]), so that the caller looks again. A refused creation binds no key.
-//!     [`Store::posted`] finds the run.
-//! 15. [`Store::store_response`] keeps the first answer under a scope of a run and returns the one that is kept. It is
+//!     [`ViewStore::posted`] finds the run.
+//! 15. [`ResponseStore::store_response`] keeps the first answer under a scope of a run and returns the one that is kept. It is
 //!     not a commit of the run.
-//! 16. [`Store::state`] shows plugin state to callers without a lease, just as [`Store::plugin_state`] shows it to the
+//! 16. [`ViewStore::state`] shows plugin state to callers without a lease, just as [`RunStore::plugin_state`] shows it to the
 //!     worker: first the run's state, then its thread's, each ordered by plugin and key.
 //! 17. Keys and stored answers have a maximum size ([`SCOPE_BYTES_MAX`], [`ANSWER_BYTES_MAX`]); larger ones are refused
 //!     ([`StoreError::Impossible`]). They are deleted with their thread, like everything else in it. A run keeps about
 //!     [`STORED_RESPONSES_MAX`] answers; one more is refused in the same way.
-//! 18. [`Store::events`] stops with the event that reaches [`EVENTS_BYTES_MAX`] bytes, however many events were
+//! 18. [`ViewStore::events`] stops with the event that reaches [`EVENTS_BYTES_MAX`] bytes, however many events were
 //!     requested. The reader continues after the last event it received; an empty page means the end of the log.
-//! 19. [`Store::run_counts`] counts, over all tenants, the runs that have not ended, each by the status that is shown,
+//! 19. [`ViewStore::run_counts`] counts, over all tenants, the runs that have not ended, each by the status that is shown,
 //!     and the items that are accepted but not processed, and the approvals among those. Ended runs add no cost.
-//! 20. [`Store::callback_keys`] keeps the first key it is offered until [`Store::remove_callback_keys`], and returns
-//!     that key to every process, so all recognise each other's callbacks. [`Store::rotate_callback_key`] replaces it
+//! 20. [`ClusterStore::callback_keys`] keeps the first key it is offered until [`ClusterStore::remove_callback_keys`], and returns
+//!     that key to every process, so all recognise each other's callbacks. [`ClusterStore::rotate_callback_key`] replaces it
 //!     and keeps it as the previous key. It changes nothing if there is no key, or already a previous one.
 //! 21. An agent that came with a message ([`Create::inline_agent`]) is stored in the commit that creates its run, for
 //!     the run's thread, and is deleted with it. A refused creation stores nothing of it. A creation whose inline agent
-//!     is not the one its run is pinned to is refused ([`StoreError::Impossible`]). [`Store::revision`] finds an inline
-//!     agent only for its own thread. One from [`Store::put_revision`] is found for every thread, and stays.
+//!     is not the one its run is pinned to is refused ([`StoreError::Impossible`]). [`RunStore::revision`] finds an inline
+//!     agent only for its own thread. One from [`RunStore::put_revision`] is found for every thread, and stays.
 //! 22. A creation on a thread that the caller has seen never creates that thread again: it is refused if the thread is
 //!     gone ([`StoreError::NotFound`]) or if another thread has its id by now ([`StoreError::Stale`]). A creation on a
 //!     thread that the caller has seen to be absent is refused if the thread exists by now ([`StoreError::Stale`]).
 //! 23. A grant applies to its own thread until it is revoked, and is deleted with the thread.
 //! 24. A row that cannot be decoded hides no other row. Lists and logs show what its plain columns contain, and report
 //!     it as unreadable. A run that cannot be loaded is still handed out ([`Claimed::loaded`]), so that it does not
-//!     block others. Interrupting it, ending it ([`Store::end_undecoded`]) and deleting its thread require no decoding.
+//!     block others. Interrupting it, ending it ([`RunStore::end_undecoded`]) and deleting its thread require no decoding.
 
 mod append;
 mod claim;
+mod cluster_store;
 mod error;
 mod idempotency;
+mod response_store;
+mod run_store;
+mod view_store;
 mod views;
 mod wrapper;
 
 pub use append::{Append, Appended, Create, Created, InlineAgent, NewChildRun};
 pub use claim::{Claim, SkipTenant};
+pub use cluster_store::ClusterStore;
 pub use error::{StoreError, StoreFailure};
 pub use idempotency::{
     ANSWER_BYTES_MAX, PostKey, SCOPE_BYTES_MAX, STORED_RESPONSES_MAX, StoredResponse,
     too_many_stored_responses,
 };
+pub use response_store::ResponseStore;
+pub use run_store::RunStore;
+pub use view_store::ViewStore;
 pub use views::{
     ApprovalFilter, AutoApproval, CommittedEvent, Countable, GRANTS_READ_MAX, GrantFilter, GrantView, Listed,
     LogEntry, MessagePosition, MessageView, Page, PathEntry, RunFilter, RunView, StateView, SuspensionView,
@@ -92,29 +100,21 @@ pub use views::{
 };
 pub use wrapper::Wrapper;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use machine::decision::Decision;
-use machine::event::Event;
-use machine::grant::Grant;
-use machine::id::{
-    AgentName, CallId, DecisionId, Digest, GrantId, MessageId, RunId, SuspensionId, ThreadId, ToolName,
-};
-use machine::inbox::{Item, Ticket, Verdict};
-use machine::projection_rows::{PublicRunStatus, StateRow};
+use machine::id::{MessageId, RunId, ThreadId};
+use machine::inbox::{Item, Ticket};
+use machine::projection_rows::PublicRunStatus;
 use machine::{Control, Timestamp};
-use serde_json::Value;
 
-use crate::callback::{CallbackKey, KeyRotation, KeysToRemove, StoredCallbackKeys};
-use crate::clock::Clock;
 use crate::live::{Delta, ToolNote};
 use crate::metrics::HistogramSnapshot;
 
-/// [`Store::events`] stops after this many stored bytes; the last event, of any size, may exceed it.
+/// [`ViewStore::events`] stops after this many stored bytes; the last event, of any size, may exceed it.
 pub const EVENTS_BYTES_MAX: usize = 1024 * 1024;
 
 /// A boxed future, for trait objects. Dropping it cancels the work.
@@ -244,253 +244,7 @@ pub struct RunCounts {
     pub approved: u64,
 }
 
-/// Stores runs, following the rules of this module.
-pub trait Store: Send + Sync + 'static {
-    /// The store's own clock, which decides what is due.
-    fn now(&self) -> Timestamp;
+/// Stores runs, following the rules of this module. Every type that implements its parts is a store.
+pub trait Store: RunStore + ViewStore + ClusterStore + ResponseStore {}
 
-    /// Creates a thread; true if it is new. An existing thread is left unchanged.
-    fn put_thread(
-        &self,
-        tenant: &Tenant,
-        thread: &ThreadId,
-        metadata: &Value,
-    ) -> BoxFuture<'_, Result<bool, StoreError>>;
-
-    /// A thread as admission sees it; [`ThreadView::absent`] if there is none.
-    fn thread(&self, tenant: &Tenant, thread: &ThreadId) -> BoxFuture<'_, Result<ThreadView, StoreError>>;
-
-    /// Newest first.
-    fn threads(&self, tenant: &Tenant, page: &Page) -> BoxFuture<'_, Result<Listed<ThreadView>, StoreError>>;
-
-    /// How many of these the tenant has, counted by an index and only up to `max`.
-    fn count_up_to(
-        &self,
-        tenant: &Tenant,
-        what: Countable,
-        max: u64,
-    ) -> BoxFuture<'_, Result<u64, StoreError>>;
-
-    /// Whether the thread has a run of an agent that is not in `agents`. Does not load whole runs.
-    fn has_other_agents(
-        &self,
-        tenant: &Tenant,
-        thread: &ThreadId,
-        agents: &BTreeSet<AgentName>,
-    ) -> BoxFuture<'_, Result<bool, StoreError>>;
-
-    /// Grants every tool of a thread, replacing an earlier such grant. None revokes every grant of the thread.
-    fn set_auto_approve(
-        &self,
-        tenant: &Tenant,
-        thread: &ThreadId,
-        given: Option<&AutoApproval>,
-    ) -> BoxFuture<'_, Result<(), StoreError>>;
-
-    /// The run's grants for this tool: the one for every tool, then the newest; at most [`GRANTS_READ_MAX`] in all.
-    fn grants_for(&self, lease: &Lease, tool: &ToolName) -> BoxFuture<'_, Result<Vec<Grant>, StoreError>>;
-
-    /// A grant, unless it was revoked.
-    fn grant(&self, tenant: &Tenant, id: &GrantId) -> BoxFuture<'_, Result<Option<GrantView>, StoreError>>;
-
-    /// All grants that were not revoked, newest first.
-    fn grants(
-        &self,
-        tenant: &Tenant,
-        filter: &GrantFilter,
-        page: &Page,
-    ) -> BoxFuture<'_, Result<Listed<GrantView>, StoreError>>;
-
-    /// [`StoreError::NotFound`] if the tenant has no such grant, or if it was already revoked.
-    fn revoke_grant(&self, tenant: &Tenant, id: &GrantId) -> BoxFuture<'_, Result<(), StoreError>>;
-
-    /// Removes a thread with its runs, logs and approvals, and recursively the threads of the runs they delegated to.
-    /// [`StoreError::Stale`] while a run of any of them has not ended.
-    fn delete_thread(&self, tenant: &Tenant, thread: &ThreadId) -> BoxFuture<'_, Result<(), StoreError>>;
-
-    /// Stores a frozen agent of the configuration under the digest of its text. Storing it again changes nothing.
-    fn put_revision(&self, digest: &Digest, text: &str) -> BoxFuture<'_, Result<(), StoreError>>;
-
-    /// The frozen agent of a run of this thread: the thread's inline agent, or one from [`Self::put_revision`].
-    fn revision(
-        &self,
-        tenant: &Tenant,
-        thread: &ThreadId,
-        digest: &Digest,
-    ) -> BoxFuture<'_, Result<Option<String>, StoreError>>;
-
-    /// Stores this callback key unless there is one; returns the stored and the previous key. With None it only reads.
-    fn callback_keys(
-        &self,
-        drawn: Option<CallbackKey>,
-    ) -> BoxFuture<'_, Result<Option<StoredCallbackKeys>, StoreError>>;
-
-    /// Makes this key the current one, and the current one the previous one.
-    fn rotate_callback_key(&self, drawn: CallbackKey) -> BoxFuture<'_, Result<KeyRotation, StoreError>>;
-
-    /// Removes these callback keys; false if none was stored. A process that has read them keeps using them.
-    fn remove_callback_keys(&self, which: KeysToRemove) -> BoxFuture<'_, Result<bool, StoreError>>;
-
-    /// Creates a run. With `lease` the same commit gives the caller its lease, but only if the run holds its thread.
-    fn create(&self, create: Create) -> BoxFuture<'_, Result<Created, StoreError>>;
-
-    fn claim(&self, claim: Claim) -> BoxFuture<'_, Result<Vec<Claimed>, StoreError>>;
-
-    /// The run as it is stored, for a worker whose append was refused. [`StoreError::Fenced`] if the lease is lost.
-    fn load(&self, lease: &Lease) -> BoxFuture<'_, Result<Loaded, StoreError>>;
-
-    fn append(&self, lease: &Lease, append: Append) -> BoxFuture<'_, Result<Appended, StoreError>>;
-
-    /// Ends a run whose interrupt was accepted, for the worker that holds it and cannot load it. Decodes nothing. In
-    /// one commit the run ends, its held calls and inbox are closed, its thread passes to the next queued run, its
-    /// children are interrupted and its parent is notified. [`StoreError::Stale`] if no interrupt was accepted.
-    fn end_undecoded(&self, lease: &Lease) -> BoxFuture<'_, Result<Appended, StoreError>>;
-
-    /// True if the run was released; false while its inbox holds an item.
-    fn release(&self, lease: &Lease) -> BoxFuture<'_, Result<bool, StoreError>>;
-
-    /// Whether an attempt may still be sent under this lease. Workers check this right before sending; does not block.
-    fn may_send(&self, lease: &Lease) -> bool;
-
-    fn submit(&self, tenant: &Tenant, run: &RunId, item: Item) -> BoxFuture<'_, Result<Verdict, StoreError>>;
-
-    /// When the next run that no worker holds falls due.
-    fn next_wake(&self) -> BoxFuture<'_, Result<Option<Timestamp>, StoreError>>;
-
-    /// The first decision that was accepted under this id.
-    fn decision(
-        &self,
-        tenant: &Tenant,
-        run: &RunId,
-        id: &DecisionId,
-    ) -> BoxFuture<'_, Result<Option<Decision>, StoreError>>;
-
-    fn run(&self, tenant: &Tenant, run: &RunId) -> BoxFuture<'_, Result<Option<RunView>, StoreError>>;
-
-    /// Newest first.
-    fn runs(
-        &self,
-        tenant: &Tenant,
-        filter: &RunFilter,
-        page: &Page,
-    ) -> BoxFuture<'_, Result<Listed<RunView>, StoreError>>;
-
-    /// The events after `after`, oldest first: at least one if there is one, at most about `limit`, and no more than
-    /// rule 18 allows.
-    fn events(
-        &self,
-        tenant: &Tenant,
-        run: &RunId,
-        after: u64,
-        limit: usize,
-    ) -> BoxFuture<'_, Result<Vec<LogEntry>, StoreError>>;
-
-    fn event(&self, lease: &Lease, seq: u64) -> BoxFuture<'_, Result<Arc<Event>, StoreError>>;
-
-    /// The position of a message in the logs of its thread.
-    fn message(
-        &self,
-        tenant: &Tenant,
-        thread: &ThreadId,
-        message: &MessageId,
-    ) -> BoxFuture<'_, Result<Option<MessagePosition>, StoreError>>;
-
-    /// The messages of a thread in the order in which they joined it, oldest first. [`StoreError::NotFound`] if the
-    /// tenant has no such thread.
-    fn messages(
-        &self,
-        tenant: &Tenant,
-        thread: &ThreadId,
-        page: &Page,
-    ) -> BoxFuture<'_, Result<Listed<MessageView>, StoreError>>;
-
-    /// The run that a message with this key started in the thread, and the digest of the posted body.
-    fn posted(
-        &self,
-        tenant: &Tenant,
-        thread: &ThreadId,
-        scope: &str,
-    ) -> BoxFuture<'_, Result<Option<(RunId, Digest)>, StoreError>>;
-
-    /// Stores an answer for the lifetime of the run, unless one is stored under this scope; returns the stored one.
-    /// [`StoreError::Impossible`] if the run already has the maximum number of answers. [`StoreError::NotFound`] if the
-    /// tenant has no such run.
-    fn store_response(
-        &self,
-        tenant: &Tenant,
-        run: &RunId,
-        scope: &str,
-        answer: StoredResponse,
-    ) -> BoxFuture<'_, Result<StoredResponse, StoreError>>;
-
-    fn stored_response(
-        &self,
-        tenant: &Tenant,
-        run: &RunId,
-        scope: &str,
-    ) -> BoxFuture<'_, Result<Option<StoredResponse>, StoreError>>;
-
-    /// Plugin state of the run and of its thread, for callers without a lease. [`StoreError::NotFound`] if the tenant
-    /// has no such run.
-    fn state(&self, tenant: &Tenant, run: &RunId) -> BoxFuture<'_, Result<Vec<StateView>, StoreError>>;
-
-    /// Taken call ids of the thread that equal one of `asked`, or one of them followed by `~` and more. An id is taken
-    /// if it was used, or if its message `msg_CALL` belongs to something else.
-    fn taken_call_ids(
-        &self,
-        lease: &Lease,
-        asked: &[String],
-    ) -> BoxFuture<'_, Result<BTreeSet<CallId>, StoreError>>;
-
-    /// Plugin state of the run and of its thread, for the worker.
-    fn plugin_state(&self, lease: &Lease) -> BoxFuture<'_, Result<Vec<StateRow>, StoreError>>;
-
-    /// One suspension, open or closed.
-    fn suspension(
-        &self,
-        tenant: &Tenant,
-        id: &SuspensionId,
-    ) -> BoxFuture<'_, Result<Option<SuspensionView>, StoreError>>;
-
-    /// Suspensions that a person answers, oldest first.
-    fn approvals(
-        &self,
-        tenant: &Tenant,
-        filter: &ApprovalFilter,
-        page: &Page,
-    ) -> BoxFuture<'_, Result<Listed<SuspensionView>, StoreError>>;
-
-    fn metrics(&self) -> StoreMetrics;
-
-    /// The cost grows with the number of runs that have not ended, so do not call it on every request.
-    fn run_counts(&self) -> BoxFuture<'_, Result<RunCounts, StoreError>>;
-
-    /// Whether other processes may work on the same runs.
-    fn is_shared(&self) -> bool {
-        false
-    }
-
-    /// The next notification from another process. Cancel-safe. Never resolves in the store of a single process.
-    fn next_notification(&self) -> BoxFuture<'_, Notification> {
-        Box::pin(std::future::pending())
-    }
-
-    /// Requests live updates of a run that another process may hold, for a watcher here. Until the run's next commit
-    /// its holder is notified ([`Notification::LiveRequested`]). Does not block.
-    fn request_live(&self, _run: &RunId) {}
-
-    /// Sends live updates of a run that this process holds to watchers in other processes ([`Notification::Live`]).
-    /// Does not block, and may fail silently: the event that follows carries the complete content.
-    fn publish_live(&self, _run: &RunId, _after: u64, _updates: Vec<LiveUpdate>) {}
-
-    /// This process has stopped working on all its runs: releases them, so that other processes may continue them at
-    /// once. A no-op if leases end with the process.
-    fn release_all(&self) -> BoxFuture<'_, Result<(), StoreError>> {
-        Box::pin(std::future::ready(Ok(())))
-    }
-
-    /// The clock by which an engine on this store decides what is due, if it is not this machine's clock.
-    fn clock(&self) -> Option<Arc<dyn Clock>> {
-        None
-    }
-}
+impl<S: RunStore + ViewStore + ClusterStore + ResponseStore> Store for S {}

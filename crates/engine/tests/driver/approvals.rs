@@ -5,7 +5,7 @@ use std::sync::Arc;
 use engine::agent::Agent;
 use engine::arguments::digest;
 use engine::deciding::{Answer, Cancellation, Decide, OnReject, Resumption};
-use engine::store::Store;
+use engine::store::ViewStore;
 use engine::tool::{Approval, DeclaredTool, Performer, ToolDefinition};
 use machine::decision::Payload;
 use machine::event::{CallErrorCode, Fact};

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use engine::agent::Agent;
 use engine::callback::{CallbackKey, KeyRotation, StoredCallbackKeys};
-use engine::store::{BoxFuture, Notification, Store, StoreError, Wrapper};
+use engine::store::{BoxFuture, ClusterStore, Notification, Store, StoreError, Wrapper};
 use engine::{Engine, Settings};
 use machine::id::Digest;
 use stores::memory::MemoryStore;

@@ -8,7 +8,7 @@ use engine::Engine;
 use engine::agent::Agent;
 use engine::deciding::Decide;
 use engine::model::{Model, ModelAnswer, ModelRequest};
-use engine::store::{Page, RunFilter, Store, Tenant};
+use engine::store::{Page, RunFilter, Tenant, ViewStore};
 use engine::tool::{FunctionTool, Tool, ToolDefinition, ToolRequest};
 use machine::event::{Event, Fact};
 use machine::id::{CallId, RunId};

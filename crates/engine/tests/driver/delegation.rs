@@ -6,7 +6,9 @@ use engine::agent::{Agent, Limits, StopCondition};
 use engine::deciding::{Answer, Cancellation, Decide};
 use engine::model::{ModelAnswer, ModelRequest};
 use engine::plugin::{Action, HookContext, Phase};
-use engine::store::{BoxFuture, Lease, RunFilter, RunView, Store, StoreError, Tenant, Wrapper};
+use engine::store::{
+    BoxFuture, Lease, RunFilter, RunStore, RunView, Store, StoreError, Tenant, ViewStore, Wrapper,
+};
 use engine::tool::{Approval, DeclaredTool, Performer, Tool, ToolDefinition};
 use machine::event::{CallErrorCode, Fact, Usage};
 use machine::grant::Grant;

@@ -8,7 +8,7 @@ use engine::agent::Agent;
 use engine::deciding::Decide;
 use engine::model::{ModelAnswer, ModelRequest};
 use engine::posting::Message;
-use engine::store::{Page, RunFilter, Store, Tenant};
+use engine::store::{Page, RunFilter, Tenant, ViewStore};
 use machine::event::{Event, Fact};
 use machine::termination::Termination;
 use serde_json::json;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use engine::agent::Agent;
 use engine::posting::PostError;
-use engine::store::{BoxFuture, Notification, Store, Tenant, Wrapper};
+use engine::store::{BoxFuture, Notification, RunStore, Store, Tenant, Wrapper};
 use machine::event::{Fact, InterruptCause};
 use machine::inbox::Item;
 use machine::termination::{Cancelled, Termination};

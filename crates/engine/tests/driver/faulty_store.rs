@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use engine::store::{
-    Append, Appended, BoxFuture, Create, Created, Lease, LogEntry, Store, StoreError, StoreFailure,
-    SuspensionView, Tenant, Wrapper,
+    Append, Appended, BoxFuture, Create, Created, Lease, LogEntry, RunStore, Store, StoreError, StoreFailure,
+    SuspensionView, Tenant, ViewStore, Wrapper,
 };
 use machine::event::Event;
 use machine::id::{Digest, RunId, SuspensionId, ThreadId};

@@ -7,7 +7,7 @@ use engine::Approvers;
 use engine::agent::{Agent, ArgumentTest, Rule};
 use engine::deciding::{Answer, Decide, Resumption};
 use engine::model::ModelAnswer;
-use engine::store::{GrantFilter, Page, Store, SuspensionView, Tenant};
+use engine::store::{GrantFilter, Page, SuspensionView, Tenant, ViewStore};
 use engine::tool::{Approval, DeclaredTool, OnExpiry, Performer, ToolDefinition};
 use machine::event::{Event, Fact};
 use machine::id::{RunId, ThreadId};

@@ -9,7 +9,8 @@ use engine::agent::Agent;
 use engine::deciding::Decide;
 use engine::plugin::Phase;
 use engine::store::{
-    Append, Appended, BoxFuture, Lease, Loaded, LogEntry, Store, StoreError, StoreFailure, Tenant, Wrapper,
+    Append, Appended, BoxFuture, Lease, Loaded, LogEntry, RunStore, Store, StoreError, StoreFailure, Tenant,
+    ViewStore, Wrapper,
 };
 use engine::{Engine, Settings};
 use machine::apply::apply;

@@ -11,7 +11,7 @@ use engine::feed::{FeedItem, Subscription};
 use engine::live::Deltas;
 use engine::model::{Messages, Model, ModelAnswer, ModelFailure, ModelMessage, ModelRequest};
 use engine::posting::Message;
-use engine::store::{ApprovalFilter, BoxFuture, Page, Store, StoreError, SuspensionView, Tenant};
+use engine::store::{ApprovalFilter, BoxFuture, Page, Store, StoreError, SuspensionView, Tenant, ViewStore};
 use engine::tool::{FunctionTool, IntoOutcome, Outcome, Tool, ToolAnswer, ToolDefinition, ToolRequest};
 use engine::{Engine, EngineBuilder};
 use machine::event::{Event, Fact};

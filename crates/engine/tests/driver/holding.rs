@@ -7,7 +7,7 @@ use engine::agent::Agent;
 use engine::deciding::Decide;
 use engine::model::ModelAnswer;
 use engine::posting::Message;
-use engine::store::{ApprovalFilter, Page, Store, Tenant};
+use engine::store::{ApprovalFilter, Page, Tenant, ViewStore};
 use engine::tool::{DeclaredTool, FunctionTool, Performer, Tool, ToolDefinition, ToolRequest};
 use machine::id::{CallId, Principal};
 use machine::inbox::Verdict;

@@ -4,7 +4,7 @@ use engine::agent::Agent;
 use engine::deciding::Decide;
 use engine::model::ModelAnswer;
 use engine::posting::{Message, OnBusy, PostError};
-use engine::store::{Page, PostKey, RunFilter, SCOPE_BYTES_MAX, Store, Tenant};
+use engine::store::{Page, PostKey, RunFilter, SCOPE_BYTES_MAX, Tenant, ViewStore};
 use machine::id::{Digest, MessageId};
 use machine::projection_rows::PublicRunStatus;
 use machine::thread::Busy;

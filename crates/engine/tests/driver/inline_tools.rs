@@ -8,7 +8,7 @@ use engine::agent::Agent;
 use engine::deciding::Decide;
 use engine::model::ModelAnswer;
 use engine::posting::{INLINE_TOOLS_MAX, Message, PolicyRequest, PostError};
-use engine::store::{Page, RunFilter, Store, StoreError, Tenant};
+use engine::store::{Page, RunFilter, RunStore, StoreError, Tenant, ViewStore};
 use engine::tool::{Performer, ToolDefinition};
 use engine::{Engine, RunOutcome};
 use machine::id::{CallId, Principal, ThreadId, ToolName};

@@ -7,7 +7,7 @@ use std::time::Duration;
 use engine::agent::Agent;
 use engine::feed::FeedItem;
 use engine::live::{LiveItem, ToolNote, ToolNoteBody};
-use engine::store::{BoxFuture, Claim, Claimed, Store, StoreError, Tenant, Wrapper};
+use engine::store::{BoxFuture, Claim, Claimed, RunStore, Store, StoreError, Tenant, Wrapper};
 use engine::tool::{Approval, FunctionTool, OnExpiry, ToolDefinition, ToolRequest};
 use engine::{Engine, Settings};
 use machine::event::Fact;

@@ -8,7 +8,7 @@ use engine::Settings;
 use engine::agent::Agent;
 use engine::deciding::Decide;
 use engine::plugin::{Action, HookContext, Phase, PhaseSet, Plugin, Scope};
-use engine::store::{BoxFuture, Store as _, Tenant};
+use engine::store::{BoxFuture, Tenant, ViewStore};
 use machine::event::{CallErrorCode, Fact};
 use machine::id::PluginName;
 use machine::termination::{ErrorCode, Termination};

@@ -2,7 +2,7 @@
 
 use engine::agent::{Agent, StopCondition};
 use engine::posting::Message;
-use engine::store::Store;
+use engine::store::ViewStore;
 use engine::{RunOutcome, StartError};
 use machine::termination::Termination;
 use stores::memory::MemoryStore;

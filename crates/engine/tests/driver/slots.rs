@@ -7,7 +7,7 @@ use engine::agent::Agent;
 use engine::deciding::Decide;
 use engine::model::{ModelAnswer, ModelRequest};
 use engine::posting::Message;
-use engine::store::{BoxFuture, Claim, Claimed, Store, StoreError, Tenant, Wrapper};
+use engine::store::{BoxFuture, Claim, Claimed, RunStore, Store, StoreError, Tenant, Wrapper};
 use engine::{Engine, Settings};
 use machine::inbox::Verdict;
 use machine::projection_rows::PublicRunStatus;

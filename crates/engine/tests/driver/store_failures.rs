@@ -7,7 +7,7 @@ use engine::Engine;
 use engine::agent::Agent;
 use engine::deciding::Decide;
 use engine::posting::PostError;
-use engine::store::{Store, StoreError, StoreFailure, Tenant};
+use engine::store::{RunStore, StoreError, StoreFailure, Tenant, ViewStore};
 use engine::tool::{Approval, ToolDefinition};
 use machine::decision::{Decision, DecisionAction, Resume};
 use machine::event::Fact;

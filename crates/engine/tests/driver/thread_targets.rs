@@ -7,7 +7,9 @@ use engine::Engine;
 use engine::agent::Agent;
 use engine::model::ModelAnswer;
 use engine::posting::{Message, OnBusy, PostError, ThreadTarget};
-use engine::store::{BoxFuture, Create, Created, PostKey, Store, StoreError, Tenant, ThreadView, Wrapper};
+use engine::store::{
+    BoxFuture, Create, Created, PostKey, RunStore, Store, StoreError, Tenant, ThreadView, ViewStore, Wrapper,
+};
 use machine::id::{Digest, ThreadId};
 use machine::projection_rows::PublicRunStatus;
 use machine::termination::{Cancelled, Termination};

@@ -8,7 +8,7 @@ use engine::deciding::Decide;
 use engine::model::{ModelAnswer, ModelRequest};
 use engine::plugin::{FunctionPlugin, HookContext, Phase};
 use engine::posting::{Message, OnBusy, PolicyRequest, PostError};
-use engine::store::{Page, RunFilter, Store, Tenant};
+use engine::store::{Page, RunFilter, Tenant, ViewStore};
 use engine::tool::{Approval, Outcome, ToolDefinition};
 use machine::event::Fact;
 use machine::id::MessageId;

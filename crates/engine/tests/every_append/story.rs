@@ -11,7 +11,7 @@ use engine::feed::Subscription;
 use engine::model::ModelAnswer;
 use engine::posting::Message;
 use engine::store::{
-    ApprovalFilter, Page, RunFilter, RunView, Store, StoreError, StoreFailure, SuspensionView, Tenant,
+    ApprovalFilter, Page, RunFilter, RunView, StoreError, StoreFailure, SuspensionView, Tenant, ViewStore,
 };
 use engine::tool::{
     Approval, AskKind, DeclaredTool, OnExpiry, Outcome, Performer, ResumeMode, SuspendRequest, Tool,

@@ -139,7 +139,7 @@ impl fmt::Debug for PostgresSettings {
 }
 
 /// One node of a store. Dropping it is like a crash: other nodes take over its runs when its lease has expired. To
-/// release them at once, see [`release_all`](engine::store::Store::release_all).
+/// release them at once, see [`release_all`](engine::store::ClusterStore::release_all).
 pub struct PostgresStore {
     shared: Arc<PostgresShared>,
     tasks: [AbortHandle; 2],

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use engine::callback::{CallbackKey, KeyRotation, KeysToRemove, StoredCallbackKeys};
 use engine::clock::Clock;
 use engine::store::{
-    Append, Appended, ApprovalFilter, AutoApproval, BoxFuture, Claim, Claimed, Countable, Create, Created,
-    GrantFilter, GrantView, Lease, Listed, LiveUpdate, Loaded, LogEntry, MessagePosition, MessageView,
-    Notification, Page, RunCounts, RunFilter, RunView, StateView, Store, StoreError, StoreMetrics,
-    StoredResponse, SuspensionView, Tenant, ThreadView,
+    Append, Appended, ApprovalFilter, AutoApproval, BoxFuture, Claim, Claimed, ClusterStore, Countable,
+    Create, Created, GrantFilter, GrantView, Lease, Listed, LiveUpdate, Loaded, LogEntry, MessagePosition,
+    MessageView, Notification, Page, ResponseStore, RunCounts, RunFilter, RunStore, RunView, StateView,
+    StoreError, StoreMetrics, StoredResponse, SuspensionView, Tenant, ThreadView, ViewStore,
 };
 use machine::Timestamp;
 use machine::decision::Decision;
@@ -106,42 +106,9 @@ impl PostgresShared {
     }
 }
 
-impl Store for PostgresStore {
+impl RunStore for PostgresStore {
     fn now(&self) -> Timestamp {
         self.shared.clock.now()
-    }
-
-    fn put_thread(
-        &self,
-        tenant: &Tenant,
-        thread: &ThreadId,
-        metadata: &Value,
-    ) -> BoxFuture<'_, Result<bool, StoreError>> {
-        if let Err(refused) = crate::check_metadata(metadata) {
-            return Box::pin(std::future::ready(Err(refused)));
-        }
-        let (tenant, thread, metadata) = (tenant.clone(), thread.clone(), metadata.to_string());
-        task(async move { self.shared.put_thread(&tenant, &thread, &metadata).await })
-    }
-
-    fn thread(&self, tenant: &Tenant, thread: &ThreadId) -> BoxFuture<'_, Result<ThreadView, StoreError>> {
-        let (tenant, thread) = (tenant.clone(), thread.clone());
-        task(async move { thread::view(&self.shared.connections, &tenant, &thread).await })
-    }
-
-    fn threads(&self, tenant: &Tenant, page: &Page) -> BoxFuture<'_, Result<Listed<ThreadView>, StoreError>> {
-        let (tenant, page) = (tenant.clone(), page.clone());
-        self.list(move |shared| async move { thread::views(&shared.connections, &tenant, &page).await })
-    }
-
-    fn set_auto_approve(
-        &self,
-        tenant: &Tenant,
-        thread: &ThreadId,
-        given: Option<&AutoApproval>,
-    ) -> BoxFuture<'_, Result<(), StoreError>> {
-        let (tenant, thread, given) = (tenant.clone(), thread.clone(), given.cloned());
-        task(async move { self.shared.set_auto_approve(&tenant, &thread, given.as_ref()).await })
     }
 
     fn grants_for(&self, lease: &Lease, tool: &ToolName) -> BoxFuture<'_, Result<Vec<Grant>, StoreError>> {
@@ -150,33 +117,6 @@ impl Store for PostgresStore {
             self.shared.check_lease(&lease)?;
             grants::for_tool(&self.shared.connections, &lease, &tool).await
         })
-    }
-
-    fn grant(&self, tenant: &Tenant, id: &GrantId) -> BoxFuture<'_, Result<Option<GrantView>, StoreError>> {
-        let (tenant, id) = (tenant.clone(), id.clone());
-        task(async move { grants::one(&self.shared.connections, &tenant, &id).await })
-    }
-
-    fn grants(
-        &self,
-        tenant: &Tenant,
-        filter: &GrantFilter,
-        page: &Page,
-    ) -> BoxFuture<'_, Result<Listed<GrantView>, StoreError>> {
-        let (tenant, filter, page) = (tenant.clone(), filter.clone(), page.clone());
-        self.list(
-            move |shared| async move { grants::list(&shared.connections, &tenant, &filter, &page).await },
-        )
-    }
-
-    fn revoke_grant(&self, tenant: &Tenant, id: &GrantId) -> BoxFuture<'_, Result<(), StoreError>> {
-        let (tenant, id) = (tenant.clone(), id.clone());
-        task(async move { self.shared.revoke_grant(&tenant, &id).await })
-    }
-
-    fn delete_thread(&self, tenant: &Tenant, thread: &ThreadId) -> BoxFuture<'_, Result<(), StoreError>> {
-        let (tenant, thread) = (tenant.clone(), thread.clone());
-        task(async move { self.shared.delete_thread(&tenant, &thread).await })
     }
 
     fn put_revision(&self, digest: &Digest, text: &str) -> BoxFuture<'_, Result<(), StoreError>> {
@@ -206,21 +146,6 @@ impl Store for PostgresStore {
                 .await?;
             Ok(rows.first().map(|row| row.try_get(0)).transpose()?.map(unescape))
         })
-    }
-
-    fn callback_keys(
-        &self,
-        drawn: Option<CallbackKey>,
-    ) -> BoxFuture<'_, Result<Option<StoredCallbackKeys>, StoreError>> {
-        task(async move { self.shared.callback_keys(drawn).await })
-    }
-
-    fn rotate_callback_key(&self, drawn: CallbackKey) -> BoxFuture<'_, Result<KeyRotation, StoreError>> {
-        task(async move { self.shared.rotate_callback_key(drawn).await })
-    }
-
-    fn remove_callback_keys(&self, which: KeysToRemove) -> BoxFuture<'_, Result<bool, StoreError>> {
-        task(async move { self.shared.remove_callback_keys(which).await })
     }
 
     fn create(&self, create: Create) -> BoxFuture<'_, Result<Created, StoreError>> {
@@ -262,6 +187,100 @@ impl Store for PostgresStore {
 
     fn next_wake(&self) -> BoxFuture<'_, Result<Option<Timestamp>, StoreError>> {
         task(self.shared.next_wake())
+    }
+
+    fn event(&self, lease: &Lease, seq: u64) -> BoxFuture<'_, Result<Arc<Event>, StoreError>> {
+        let lease = lease.clone();
+        task(async move {
+            self.shared.check_lease(&lease)?;
+            stored_run::event_at(&self.shared.connections, lease.row, seq).await
+        })
+    }
+
+    fn taken_call_ids(
+        &self,
+        lease: &Lease,
+        asked: &[String],
+    ) -> BoxFuture<'_, Result<BTreeSet<CallId>, StoreError>> {
+        let (lease, asked) = (lease.clone(), asked.to_vec());
+        task(async move {
+            self.shared.check_lease(&lease)?;
+            self.shared.taken_call_ids(lease, asked).await
+        })
+    }
+
+    fn plugin_state(&self, lease: &Lease) -> BoxFuture<'_, Result<Vec<StateRow>, StoreError>> {
+        let lease = lease.clone();
+        task(async move {
+            self.shared.check_lease(&lease)?;
+            views::plugin_state(&self.shared.connections, &lease).await
+        })
+    }
+
+    fn clock(&self) -> Option<Arc<dyn Clock>> {
+        Some(Arc::new(self.shared.clock.clone()))
+    }
+}
+
+impl ViewStore for PostgresStore {
+    fn put_thread(
+        &self,
+        tenant: &Tenant,
+        thread: &ThreadId,
+        metadata: &Value,
+    ) -> BoxFuture<'_, Result<bool, StoreError>> {
+        if let Err(refused) = crate::check_metadata(metadata) {
+            return Box::pin(std::future::ready(Err(refused)));
+        }
+        let (tenant, thread, metadata) = (tenant.clone(), thread.clone(), metadata.to_string());
+        task(async move { self.shared.put_thread(&tenant, &thread, &metadata).await })
+    }
+
+    fn thread(&self, tenant: &Tenant, thread: &ThreadId) -> BoxFuture<'_, Result<ThreadView, StoreError>> {
+        let (tenant, thread) = (tenant.clone(), thread.clone());
+        task(async move { thread::view(&self.shared.connections, &tenant, &thread).await })
+    }
+
+    fn threads(&self, tenant: &Tenant, page: &Page) -> BoxFuture<'_, Result<Listed<ThreadView>, StoreError>> {
+        let (tenant, page) = (tenant.clone(), page.clone());
+        self.list(move |shared| async move { thread::views(&shared.connections, &tenant, &page).await })
+    }
+
+    fn set_auto_approve(
+        &self,
+        tenant: &Tenant,
+        thread: &ThreadId,
+        given: Option<&AutoApproval>,
+    ) -> BoxFuture<'_, Result<(), StoreError>> {
+        let (tenant, thread, given) = (tenant.clone(), thread.clone(), given.cloned());
+        task(async move { self.shared.set_auto_approve(&tenant, &thread, given.as_ref()).await })
+    }
+
+    fn grant(&self, tenant: &Tenant, id: &GrantId) -> BoxFuture<'_, Result<Option<GrantView>, StoreError>> {
+        let (tenant, id) = (tenant.clone(), id.clone());
+        task(async move { grants::one(&self.shared.connections, &tenant, &id).await })
+    }
+
+    fn grants(
+        &self,
+        tenant: &Tenant,
+        filter: &GrantFilter,
+        page: &Page,
+    ) -> BoxFuture<'_, Result<Listed<GrantView>, StoreError>> {
+        let (tenant, filter, page) = (tenant.clone(), filter.clone(), page.clone());
+        self.list(
+            move |shared| async move { grants::list(&shared.connections, &tenant, &filter, &page).await },
+        )
+    }
+
+    fn revoke_grant(&self, tenant: &Tenant, id: &GrantId) -> BoxFuture<'_, Result<(), StoreError>> {
+        let (tenant, id) = (tenant.clone(), id.clone());
+        task(async move { self.shared.revoke_grant(&tenant, &id).await })
+    }
+
+    fn delete_thread(&self, tenant: &Tenant, thread: &ThreadId) -> BoxFuture<'_, Result<(), StoreError>> {
+        let (tenant, thread) = (tenant.clone(), thread.clone());
+        task(async move { self.shared.delete_thread(&tenant, &thread).await })
     }
 
     fn decision(
@@ -309,14 +328,6 @@ impl Store for PostgresStore {
         if limit <= POINT_READ_EVENT_COUNT_MAX { task(read(self.shared.clone())) } else { self.log(read) }
     }
 
-    fn event(&self, lease: &Lease, seq: u64) -> BoxFuture<'_, Result<Arc<Event>, StoreError>> {
-        let lease = lease.clone();
-        task(async move {
-            self.shared.check_lease(&lease)?;
-            stored_run::event_at(&self.shared.connections, lease.row, seq).await
-        })
-    }
-
     fn message(
         &self,
         tenant: &Tenant,
@@ -349,50 +360,9 @@ impl Store for PostgresStore {
         task(async move { keys::posted(&self.shared.connections, &tenant, &thread, &scope).await })
     }
 
-    fn store_response(
-        &self,
-        tenant: &Tenant,
-        run: &RunId,
-        scope: &str,
-        answer: StoredResponse,
-    ) -> BoxFuture<'_, Result<StoredResponse, StoreError>> {
-        let (tenant, run, scope) = (tenant.clone(), run.clone(), scope.to_owned());
-        task(async move { self.shared.store_response(&tenant, &run, &scope, &answer).await })
-    }
-
-    fn stored_response(
-        &self,
-        tenant: &Tenant,
-        run: &RunId,
-        scope: &str,
-    ) -> BoxFuture<'_, Result<Option<StoredResponse>, StoreError>> {
-        let (tenant, run, scope) = (tenant.clone(), run.clone(), scope.to_owned());
-        task(async move { keys::stored_response(&self.shared.connections, &tenant, &run, &scope).await })
-    }
-
     fn state(&self, tenant: &Tenant, run: &RunId) -> BoxFuture<'_, Result<Vec<StateView>, StoreError>> {
         let (tenant, run) = (tenant.clone(), run.clone());
         task(async move { views::state(&self.shared.connections, &tenant, &run).await })
-    }
-
-    fn taken_call_ids(
-        &self,
-        lease: &Lease,
-        asked: &[String],
-    ) -> BoxFuture<'_, Result<BTreeSet<CallId>, StoreError>> {
-        let (lease, asked) = (lease.clone(), asked.to_vec());
-        task(async move {
-            self.shared.check_lease(&lease)?;
-            self.shared.taken_call_ids(lease, asked).await
-        })
-    }
-
-    fn plugin_state(&self, lease: &Lease) -> BoxFuture<'_, Result<Vec<StateRow>, StoreError>> {
-        let lease = lease.clone();
-        task(async move {
-            self.shared.check_lease(&lease)?;
-            views::plugin_state(&self.shared.connections, &lease).await
-        })
     }
 
     fn suspension(
@@ -453,6 +423,23 @@ impl Store for PostgresStore {
     fn metrics(&self) -> StoreMetrics {
         self.shared.counts()
     }
+}
+
+impl ClusterStore for PostgresStore {
+    fn callback_keys(
+        &self,
+        drawn: Option<CallbackKey>,
+    ) -> BoxFuture<'_, Result<Option<StoredCallbackKeys>, StoreError>> {
+        task(async move { self.shared.callback_keys(drawn).await })
+    }
+
+    fn rotate_callback_key(&self, drawn: CallbackKey) -> BoxFuture<'_, Result<KeyRotation, StoreError>> {
+        task(async move { self.shared.rotate_callback_key(drawn).await })
+    }
+
+    fn remove_callback_keys(&self, which: KeysToRemove) -> BoxFuture<'_, Result<bool, StoreError>> {
+        task(async move { self.shared.remove_callback_keys(which).await })
+    }
 
     fn is_shared(&self) -> bool {
         true
@@ -473,8 +460,27 @@ impl Store for PostgresStore {
     fn release_all(&self) -> BoxFuture<'_, Result<(), StoreError>> {
         task(self.shared.hand_over())
     }
+}
 
-    fn clock(&self) -> Option<Arc<dyn Clock>> {
-        Some(Arc::new(self.shared.clock.clone()))
+impl ResponseStore for PostgresStore {
+    fn store_response(
+        &self,
+        tenant: &Tenant,
+        run: &RunId,
+        scope: &str,
+        answer: StoredResponse,
+    ) -> BoxFuture<'_, Result<StoredResponse, StoreError>> {
+        let (tenant, run, scope) = (tenant.clone(), run.clone(), scope.to_owned());
+        task(async move { self.shared.store_response(&tenant, &run, &scope, &answer).await })
+    }
+
+    fn stored_response(
+        &self,
+        tenant: &Tenant,
+        run: &RunId,
+        scope: &str,
+    ) -> BoxFuture<'_, Result<Option<StoredResponse>, StoreError>> {
+        let (tenant, run, scope) = (tenant.clone(), run.clone(), scope.to_owned());
+        task(async move { keys::stored_response(&self.shared.connections, &tenant, &run, &scope).await })
     }
 }

@@ -82,7 +82,7 @@ mod tests {
     use std::task::{Context, Waker};
     use std::time::Duration;
 
-    use engine::store::{Store as _, Tenant};
+    use engine::store::{Tenant, ViewStore};
     use machine::id::RunId;
 
     use super::*;

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use engine::callback::{CallbackKey, KeyRotation, KeysToRemove, StoredCallbackKeys};
 use engine::store::{
-    Append, Appended, ApprovalFilter, AutoApproval, BoxFuture, Claim, Claimed, Countable, Create, Created,
-    GrantFilter, GrantView, Lease, Listed, Loaded, LogEntry, MessagePosition, MessageView, Page, RunCounts,
-    RunFilter, RunView, StateView, Store, StoreError, StoreMetrics, StoredResponse, SuspensionView, Tenant,
-    ThreadView,
+    Append, Appended, ApprovalFilter, AutoApproval, BoxFuture, Claim, Claimed, ClusterStore, Countable,
+    Create, Created, GrantFilter, GrantView, Lease, Listed, Loaded, LogEntry, MessagePosition, MessageView,
+    Page, ResponseStore, RunCounts, RunFilter, RunStore, RunView, StateView, StoreError, StoreMetrics,
+    StoredResponse, SuspensionView, Tenant, ThreadView, ViewStore,
 };
 use machine::Timestamp;
 use machine::decision::Decision;
@@ -62,78 +62,13 @@ fn ready_task<'a, T: Send + 'a>(result: Result<T, StoreError>) -> BoxFuture<'a, 
     Box::pin(std::future::ready(result))
 }
 
-impl Store for SqliteStore {
+impl RunStore for SqliteStore {
     fn now(&self) -> Timestamp {
         (self.shared.clock)()
     }
 
-    fn put_thread(
-        &self,
-        tenant: &Tenant,
-        thread: &ThreadId,
-        metadata: &Value,
-    ) -> BoxFuture<'_, Result<bool, StoreError>> {
-        if let Err(refused) = crate::check_metadata(metadata) {
-            return Box::pin(std::future::ready(Err(refused)));
-        }
-        let (tenant, thread, metadata) = (tenant.clone(), thread.clone(), metadata.to_string());
-        Box::pin(
-            self.writer_handle.send(move |tx| thread::put_thread(tx, tenant.as_str(), &thread, &metadata)),
-        )
-    }
-
-    fn thread(&self, tenant: &Tenant, thread: &ThreadId) -> BoxFuture<'_, Result<ThreadView, StoreError>> {
-        ready_task(self.read_point(|connection| {
-            let snapshot = connection.unchecked_transaction()?;
-            let view = thread::thread_view(connection, tenant.as_str(), thread)?;
-            drop(snapshot);
-            Ok(view)
-        }))
-    }
-
-    fn threads(&self, tenant: &Tenant, page: &Page) -> BoxFuture<'_, Result<Listed<ThreadView>, StoreError>> {
-        let (tenant, page) = (tenant.clone(), page.clone());
-        Box::pin(self.list(move |connection| views::threads(connection, &tenant, &page)))
-    }
-
-    fn set_auto_approve(
-        &self,
-        tenant: &Tenant,
-        thread: &ThreadId,
-        given: Option<&AutoApproval>,
-    ) -> BoxFuture<'_, Result<(), StoreError>> {
-        let (tenant, thread, given) = (tenant.clone(), thread.clone(), given.cloned());
-        Box::pin(
-            self.writer_handle.send(move |tx| grants::set_auto_approve(tx, &tenant, &thread, given.as_ref())),
-        )
-    }
-
     fn grants_for(&self, lease: &Lease, tool: &ToolName) -> BoxFuture<'_, Result<Vec<Grant>, StoreError>> {
         ready_task(self.read_leased(lease, |connection, run| grants::for_tool(connection, run, tool)))
-    }
-
-    fn grant(&self, tenant: &Tenant, id: &GrantId) -> BoxFuture<'_, Result<Option<GrantView>, StoreError>> {
-        ready_task(self.read_point(|connection| grants::one(connection, tenant, id)))
-    }
-
-    fn grants(
-        &self,
-        tenant: &Tenant,
-        filter: &GrantFilter,
-        page: &Page,
-    ) -> BoxFuture<'_, Result<Listed<GrantView>, StoreError>> {
-        let (tenant, filter, page) = (tenant.clone(), filter.clone(), page.clone());
-        Box::pin(self.list(move |connection| grants::list(connection, &tenant, &filter, &page)))
-    }
-
-    fn revoke_grant(&self, tenant: &Tenant, id: &GrantId) -> BoxFuture<'_, Result<(), StoreError>> {
-        let (tenant, id) = (tenant.clone(), id.clone());
-        Box::pin(self.writer_handle.send(move |tx| grants::revoke(tx, &tenant, &id)))
-    }
-
-    fn delete_thread(&self, tenant: &Tenant, thread: &ThreadId) -> BoxFuture<'_, Result<(), StoreError>> {
-        let (tenant, thread) = (tenant.clone(), thread.clone());
-        Box::pin(self.writer_handle.send(move |tx| retention::delete_family(tx, &tenant, &thread)))
     }
 
     fn put_revision(&self, digest: &Digest, text: &str) -> BoxFuture<'_, Result<(), StoreError>> {
@@ -148,21 +83,6 @@ impl Store for SqliteStore {
         digest: &Digest,
     ) -> BoxFuture<'_, Result<Option<String>, StoreError>> {
         ready_task(self.read_point(|connection| revisions::for_thread(connection, tenant, thread, digest)))
-    }
-
-    fn callback_keys(
-        &self,
-        drawn: Option<CallbackKey>,
-    ) -> BoxFuture<'_, Result<Option<StoredCallbackKeys>, StoreError>> {
-        Box::pin(self.writer_handle.send(move |tx| keys::callback_keys(tx, drawn)))
-    }
-
-    fn rotate_callback_key(&self, drawn: CallbackKey) -> BoxFuture<'_, Result<KeyRotation, StoreError>> {
-        Box::pin(self.writer_handle.send(move |tx| keys::rotate_callback_key(tx, drawn)))
-    }
-
-    fn remove_callback_keys(&self, which: KeysToRemove) -> BoxFuture<'_, Result<bool, StoreError>> {
-        Box::pin(self.writer_handle.send(move |tx| keys::remove_callback_keys(tx, which)))
     }
 
     fn create(&self, create: Create) -> BoxFuture<'_, Result<Created, StoreError>> {
@@ -259,6 +179,89 @@ impl Store for SqliteStore {
         ready_task(self.with_claims(|claims| claims.next_wake()))
     }
 
+    fn event(&self, lease: &Lease, seq: u64) -> BoxFuture<'_, Result<Arc<Event>, StoreError>> {
+        ready_task(self.read_leased(lease, |connection, run| stored_run::event_at(connection, run, seq)))
+    }
+
+    fn taken_call_ids(
+        &self,
+        lease: &Lease,
+        asked: &[String],
+    ) -> BoxFuture<'_, Result<BTreeSet<CallId>, StoreError>> {
+        ready_task(self.read_leased(lease, |connection, run| views::taken_call_ids(connection, run, asked)))
+    }
+
+    fn plugin_state(&self, lease: &Lease) -> BoxFuture<'_, Result<Vec<StateRow>, StoreError>> {
+        ready_task(self.read_leased(lease, views::plugin_state))
+    }
+}
+
+impl ViewStore for SqliteStore {
+    fn put_thread(
+        &self,
+        tenant: &Tenant,
+        thread: &ThreadId,
+        metadata: &Value,
+    ) -> BoxFuture<'_, Result<bool, StoreError>> {
+        if let Err(refused) = crate::check_metadata(metadata) {
+            return Box::pin(std::future::ready(Err(refused)));
+        }
+        let (tenant, thread, metadata) = (tenant.clone(), thread.clone(), metadata.to_string());
+        Box::pin(
+            self.writer_handle.send(move |tx| thread::put_thread(tx, tenant.as_str(), &thread, &metadata)),
+        )
+    }
+
+    fn thread(&self, tenant: &Tenant, thread: &ThreadId) -> BoxFuture<'_, Result<ThreadView, StoreError>> {
+        ready_task(self.read_point(|connection| {
+            let snapshot = connection.unchecked_transaction()?;
+            let view = thread::thread_view(connection, tenant.as_str(), thread)?;
+            drop(snapshot);
+            Ok(view)
+        }))
+    }
+
+    fn threads(&self, tenant: &Tenant, page: &Page) -> BoxFuture<'_, Result<Listed<ThreadView>, StoreError>> {
+        let (tenant, page) = (tenant.clone(), page.clone());
+        Box::pin(self.list(move |connection| views::threads(connection, &tenant, &page)))
+    }
+
+    fn set_auto_approve(
+        &self,
+        tenant: &Tenant,
+        thread: &ThreadId,
+        given: Option<&AutoApproval>,
+    ) -> BoxFuture<'_, Result<(), StoreError>> {
+        let (tenant, thread, given) = (tenant.clone(), thread.clone(), given.cloned());
+        Box::pin(
+            self.writer_handle.send(move |tx| grants::set_auto_approve(tx, &tenant, &thread, given.as_ref())),
+        )
+    }
+
+    fn grant(&self, tenant: &Tenant, id: &GrantId) -> BoxFuture<'_, Result<Option<GrantView>, StoreError>> {
+        ready_task(self.read_point(|connection| grants::one(connection, tenant, id)))
+    }
+
+    fn grants(
+        &self,
+        tenant: &Tenant,
+        filter: &GrantFilter,
+        page: &Page,
+    ) -> BoxFuture<'_, Result<Listed<GrantView>, StoreError>> {
+        let (tenant, filter, page) = (tenant.clone(), filter.clone(), page.clone());
+        Box::pin(self.list(move |connection| grants::list(connection, &tenant, &filter, &page)))
+    }
+
+    fn revoke_grant(&self, tenant: &Tenant, id: &GrantId) -> BoxFuture<'_, Result<(), StoreError>> {
+        let (tenant, id) = (tenant.clone(), id.clone());
+        Box::pin(self.writer_handle.send(move |tx| grants::revoke(tx, &tenant, &id)))
+    }
+
+    fn delete_thread(&self, tenant: &Tenant, thread: &ThreadId) -> BoxFuture<'_, Result<(), StoreError>> {
+        let (tenant, thread) = (tenant.clone(), thread.clone());
+        Box::pin(self.writer_handle.send(move |tx| retention::delete_family(tx, &tenant, &thread)))
+    }
+
     fn decision(
         &self,
         tenant: &Tenant,
@@ -301,10 +304,6 @@ impl Store for SqliteStore {
         }
     }
 
-    fn event(&self, lease: &Lease, seq: u64) -> BoxFuture<'_, Result<Arc<Event>, StoreError>> {
-        ready_task(self.read_leased(lease, |connection, run| stored_run::event_at(connection, run, seq)))
-    }
-
     fn message(
         &self,
         tenant: &Tenant,
@@ -333,46 +332,11 @@ impl Store for SqliteStore {
         ready_task(self.read_point(|connection| keys::posted(connection, tenant.as_str(), thread, scope)))
     }
 
-    fn store_response(
-        &self,
-        tenant: &Tenant,
-        run: &RunId,
-        scope: &str,
-        answer: StoredResponse,
-    ) -> BoxFuture<'_, Result<StoredResponse, StoreError>> {
-        if let Err(refused) = answer.check(scope) {
-            return ready_task(Err(refused));
-        }
-        let (tenant, run, scope) = (tenant.clone(), run.clone(), scope.to_owned());
-        Box::pin(self.writer_handle.send(move |tx| keys::store_response(tx, &tenant, &run, &scope, answer)))
-    }
-
-    fn stored_response(
-        &self,
-        tenant: &Tenant,
-        run: &RunId,
-        scope: &str,
-    ) -> BoxFuture<'_, Result<Option<StoredResponse>, StoreError>> {
-        ready_task(self.read_point(|connection| keys::stored_response(connection, tenant, run, scope)))
-    }
-
     fn state(&self, tenant: &Tenant, run: &RunId) -> BoxFuture<'_, Result<Vec<StateView>, StoreError>> {
         ready_task(self.read_point(|connection| {
             let row = views::find_row(connection, tenant, run)?.ok_or(StoreError::NotFound)?;
             views::state(connection, row)
         }))
-    }
-
-    fn taken_call_ids(
-        &self,
-        lease: &Lease,
-        asked: &[String],
-    ) -> BoxFuture<'_, Result<BTreeSet<CallId>, StoreError>> {
-        ready_task(self.read_leased(lease, |connection, run| views::taken_call_ids(connection, run, asked)))
-    }
-
-    fn plugin_state(&self, lease: &Lease) -> BoxFuture<'_, Result<Vec<StateRow>, StoreError>> {
-        ready_task(self.read_leased(lease, views::plugin_state))
     }
 
     fn suspension(
@@ -418,5 +382,47 @@ impl Store for SqliteStore {
 
     fn metrics(&self) -> StoreMetrics {
         self.shared.counters.counts()
+    }
+}
+
+impl ClusterStore for SqliteStore {
+    fn callback_keys(
+        &self,
+        drawn: Option<CallbackKey>,
+    ) -> BoxFuture<'_, Result<Option<StoredCallbackKeys>, StoreError>> {
+        Box::pin(self.writer_handle.send(move |tx| keys::callback_keys(tx, drawn)))
+    }
+
+    fn rotate_callback_key(&self, drawn: CallbackKey) -> BoxFuture<'_, Result<KeyRotation, StoreError>> {
+        Box::pin(self.writer_handle.send(move |tx| keys::rotate_callback_key(tx, drawn)))
+    }
+
+    fn remove_callback_keys(&self, which: KeysToRemove) -> BoxFuture<'_, Result<bool, StoreError>> {
+        Box::pin(self.writer_handle.send(move |tx| keys::remove_callback_keys(tx, which)))
+    }
+}
+
+impl ResponseStore for SqliteStore {
+    fn store_response(
+        &self,
+        tenant: &Tenant,
+        run: &RunId,
+        scope: &str,
+        answer: StoredResponse,
+    ) -> BoxFuture<'_, Result<StoredResponse, StoreError>> {
+        if let Err(refused) = answer.check(scope) {
+            return ready_task(Err(refused));
+        }
+        let (tenant, run, scope) = (tenant.clone(), run.clone(), scope.to_owned());
+        Box::pin(self.writer_handle.send(move |tx| keys::store_response(tx, &tenant, &run, &scope, answer)))
+    }
+
+    fn stored_response(
+        &self,
+        tenant: &Tenant,
+        run: &RunId,
+        scope: &str,
+    ) -> BoxFuture<'_, Result<Option<StoredResponse>, StoreError>> {
+        ready_task(self.read_point(|connection| keys::stored_response(connection, tenant, run, scope)))
     }
 }

@@ -8,7 +8,7 @@ use engine::agent::Agent;
 use engine::clock::{Clock as _, RuntimeClock};
 use engine::deciding::Decide;
 use engine::posting::PostError;
-use engine::store::{ApprovalFilter, Page, Store, StoreError, StoreFailure, Tenant};
+use engine::store::{ApprovalFilter, Page, StoreError, StoreFailure, Tenant, ViewStore};
 use machine::event::Fact;
 use machine::fold;
 use machine::inbox::Verdict;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use engine::store::{Appended, Store, StoreError};
+use engine::store::{Appended, RunStore, StoreError, ViewStore};
 use machine::decision::DecisionAction;
 use machine::id::{CallId, DecisionId};
 use machine::inbox::{Item, Verdict};

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::Poll;
 
-use engine::store::{Appended, Create, Created, Store, StoreError};
+use engine::store::{Appended, Create, Created, RunStore, StoreError, ViewStore};
 use machine::event::InterruptCause;
 use machine::id::{MessageId, Principal};
 use machine::inbox::Item;

@@ -9,7 +9,7 @@ use engine::feed::{FeedItem, Subscription};
 use engine::live::Deltas;
 use engine::model::{Model, ModelAnswer, ModelFailure, ModelRequest};
 use engine::posting::{Message, OnBusy, PostError};
-use engine::store::{BoxFuture, Store, SuspensionView, Tenant, decoded};
+use engine::store::{BoxFuture, SuspensionView, Tenant, ViewStore, decoded};
 use engine::tool::{FunctionTool, Tool, ToolDefinition, ToolRequest};
 use engine::{ApprovalChange, ApprovalFeed, Engine, RunOutcome};
 use machine::event::Fact;

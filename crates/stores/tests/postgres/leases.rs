@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use engine::store::{Claim, Notification, Store, StoreError};
+use engine::store::{Claim, ClusterStore, Notification, RunStore, StoreError, ViewStore};
 use machine::Timestamp;
 use machine::policy::OnBusy;
 use stores::postgres::PostgresSettings;

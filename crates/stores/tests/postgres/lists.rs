@@ -7,7 +7,7 @@ use std::path::Path;
 use std::pin::Pin;
 use std::task::Poll;
 
-use engine::store::{ApprovalFilter, Page, Store};
+use engine::store::{ApprovalFilter, Page, ViewStore};
 use machine::id::{RunId, ThreadId};
 use serde_json::Value;
 use tokio_postgres::Client;

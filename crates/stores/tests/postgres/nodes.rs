@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use engine::store::{Notification, Store, StoreError, StoreFailure};
+use engine::store::{ClusterStore, Notification, StoreError, StoreFailure};
 use stores::postgres::{PostgresSettings, PostgresStore};
 use tokio_postgres::{Client, NoTls};
 

@@ -1,6 +1,6 @@
 //! Every row belongs to an existing run or thread, even in the tables that have no foreign key.
 
-use engine::store::{Store, StoreError};
+use engine::store::{RunStore, StoreError, ViewStore};
 use machine::id::ThreadId;
 
 use crate::nodes::Cluster;

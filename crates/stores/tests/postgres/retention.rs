@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use engine::store::{Store, StoreError, StoreFailure};
+use engine::store::{RunStore, StoreError, StoreFailure, ViewStore};
 use machine::Input;
 use machine::event::InterruptCause;
 use machine::id::{Digest, RunId, ThreadId};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::mpsc;
 
 use engine::callback::{CallbackKey, KeyRotation, KeysToRemove, StoredCallbackKeys};
-use engine::store::{Store, Tenant};
+use engine::store::{ClusterStore, Tenant, ViewStore};
 use machine::id::RunId;
 use stores::sqlite::backup::{BackupError, backup};
 use stores::sqlite::{InspectError, SqliteStore};

@@ -6,7 +6,7 @@ use std::fs;
 use std::process::Command;
 use std::sync::{Arc, Mutex};
 
-use engine::store::{Store as _, StoreError, StoreFailure, Tenant};
+use engine::store::{StoreError, StoreFailure, Tenant, ViewStore};
 use machine::id::ThreadId;
 use rusqlite::Connection;
 use stores::sqlite::backup::backup;

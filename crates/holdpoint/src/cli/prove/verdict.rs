@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::io;
 
-use engine::store::{ApprovalFilter, Page, Store, Tenant};
+use engine::store::{ApprovalFilter, Page, Tenant, ViewStore};
 use machine::projection_rows::ApprovalStatus;
 use machine::suspension::SuspensionKind;
 use serde_json::{Value, json};
