@@ -451,11 +451,12 @@ async fn no_statement_reads_a_whole_table() {
                     && !step.contains("CONSTANT ROW")
                     && !step.starts_with("SCAN json_each")
                     && !lines.iter().any(|line| step.ends_with(&format!("INDEX {line}")))
-                    // Not tables, but intermediate results of a statement. `i` is the inbox in the census, which
+                    // Not tables, but intermediate results of a statement. `i` is the inbox in `run_counts`, which
                     // contains only items that no worker has processed.
                     && !["SCAN tenants", "SCAN unended", "SCAN (subquery-1)", "SCAN i"].contains(&step.as_str());
                 // The suspensions of one run or thread are few, and so are the statuses and the grants of a thread.
-                let few = name.starts_with("approvals_of_") || name == "census" || name == "grants_for_tool";
+                let few =
+                    name.starts_with("approvals_of_") || name == "run_counts" || name == "grants_for_tool";
                 let sorts = step.contains("TEMP B-TREE") && !few;
                 assert!(!scans && !sorts, "{name}: {step}");
             }

@@ -31,13 +31,13 @@ struct Scale {
     unit: f64,
 }
 
-/// Counts of the store's runs, refreshed now and then: with a million runs, counting is too slow for every request.
+/// Cached counts of the store's runs: with a million runs, counting is too slow for every request.
 #[derive(Default)]
 pub(super) struct RunCountsCache {
     /// When the last count was tried. Concurrent requests wait for the same result.
     tried_at: tokio::sync::Mutex<Option<Instant>>,
     /// None while the store fails: an outdated number would look like a current one.
-    census: Mutex<Option<RunCounts>>,
+    counts: Mutex<Option<RunCounts>>,
 }
 
 impl RunCountsCache {
@@ -47,16 +47,16 @@ impl RunCountsCache {
         if tried_at.is_some_and(|tried_at| tried_at.elapsed() < age_max) {
             return;
         }
-        let census = engine.store().run_counts().await;
-        if let Err(refused) = &census {
-            tracing::warn!(%refused, "the runs could not be counted");
+        let counts = engine.store().run_counts().await;
+        if let Err(refused) = &counts {
+            tracing::warn!(%refused, "cannot count runs; their metrics are absent until the store responds");
         }
-        *self.census.lock().unwrap_or_else(PoisonError::into_inner) = census.ok();
+        *self.counts.lock().unwrap_or_else(PoisonError::into_inner) = counts.ok();
         *tried_at = Some(Instant::now());
     }
 
     fn latest(&self) -> Option<RunCounts> {
-        self.census.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
@@ -79,7 +79,7 @@ impl Collector for EngineCollector {
         self.encode_work(&mut encoder)?;
         self.encode_store(&mut encoder)?;
         let streams = usize_to_i64(self.streams.count());
-        gauge(&mut encoder, "open_streams", "Streams that are open", streams)?;
+        gauge(&mut encoder, "open_streams", "Open streams", streams)?;
         let what = "Log lines that were dropped because standard error was not read fast enough";
         counter(&mut encoder, "log_lines_dropped", what, self.log_lines_dropped.load(Ordering::Relaxed))
     }
@@ -88,20 +88,19 @@ impl Collector for EngineCollector {
 impl EngineCollector {
     fn encode_runs(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let held = usize_to_i64(self.engine.runs_in_memory());
-        gauge(encoder, "runs_in_memory", "Runs that this process works on", held)?;
-        let Some(census) = self.run_counts_cache.latest() else { return Ok(()) };
-        let what = "Runs of the store that have not ended, by status, counted every now and then";
+        gauge(encoder, "runs_in_memory", "Runs that this process is working on", held)?;
+        let Some(counts) = self.run_counts_cache.latest() else { return Ok(()) };
+        let what = "Runs in the store that have not ended, by status; counted periodically";
         let mut family = encoder.encode_descriptor("runs", what, None, MetricType::Gauge)?;
         for status in PublicRunStatus::ALL.into_iter().filter(|status| !status.ended()) {
-            let count = census.runs.get(&status).copied().unwrap_or(0);
+            let count = counts.runs.get(&status).copied().unwrap_or(0);
             let labels = [("status", status.as_str())];
             ConstGauge::new(u64_to_i64(count)).encode(family.encode_family(&labels)?)?;
         }
         let what = "Decisions and other items that were accepted and that no run has processed yet";
-        gauge(encoder, "inbox_items", what, u64_to_i64(census.inbox))?;
-        let what =
-            "Calls that were approved and have not started, because their run has no place to execute in yet";
-        gauge(encoder, "approved_not_started", what, u64_to_i64(census.approved))
+        gauge(encoder, "inbox_items", what, u64_to_i64(counts.inbox))?;
+        let what = "Calls that are approved and have not started because their run has no slot yet";
+        gauge(encoder, "approved_not_started", what, u64_to_i64(counts.approved))
     }
 
     fn encode_work(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
@@ -113,11 +112,11 @@ impl EngineCollector {
             let labels = [("status", status.as_str())];
             ConstCounter::new(count).encode(family.encode_family(&labels)?)?;
         }
-        let what = "Steps from beginning to end, those left out during which the run was let go";
+        let what = "Duration of steps, except steps during which the worker released the run";
         histogram(encoder, "step_seconds", what, &numbers.step_ms, &MS)?;
-        let what = "From the acceptance of a decision to the commit that starts its call";
+        let what = "Time from the acceptance of a decision to the commit that starts its call";
         histogram(encoder, "decision_to_start_seconds", what, &numbers.decision_to_start_ms, &MS)?;
-        let what = "Attempts of tools, by the name of the tool in the configuration";
+        let what = "Duration of tool attempts, by the name of the tool in the configuration";
         let mut family = encoder.encode_descriptor("tool_seconds", what, None, MetricType::Histogram)?;
         for (tool, sizes) in &numbers.tool_ms {
             encode_sizes(family.encode_family(&[("tool", tool.as_str())])?, sizes, &MS)?;
@@ -129,17 +128,17 @@ impl EngineCollector {
         let counts = self.engine.store().metrics();
         let counters = [
             ("store_commits", "Commits of runs", counts.commits),
-            ("store_syncs", "Times that data was forced to disk", counts.syncs),
-            ("store_bytes", "Bytes handed to the storage", counts.bytes),
+            ("store_syncs", "Number of times that data was forced to disk", counts.syncs),
+            ("store_bytes", "Bytes passed to the storage", counts.bytes),
         ];
         for (name, what, value) in counters {
             counter(encoder, name, what, value)?;
         }
-        let what = "Commits that shared a sync";
+        let what = "Number of commits that shared one sync";
         histogram(encoder, "store_batch_commits", what, &counts.batches, &COMMITS)?;
-        let what = "What a sync took; on PostgreSQL the whole statement, with the way there and back";
+        let what = "Duration of a sync; on PostgreSQL, of the whole statement including the round trip";
         histogram(encoder, "store_sync_seconds", what, &counts.sync_us, &US)?;
-        let what = "What was asked of the store and met trouble, by kind";
+        let what = "Store operations that failed, by kind";
         let mut family = encoder.encode_descriptor("store_errors", what, None, MetricType::Counter)?;
         let troubles = counts.failures;
         let kinds =

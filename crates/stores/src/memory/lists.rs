@@ -52,13 +52,13 @@ impl MemoryState {
     }
 
     pub(super) fn run_counts(&self) -> RunCounts {
-        let mut census = RunCounts::default();
+        let mut counts = RunCounts::default();
         for run in self.runs.values().filter(|run| !run.summary.status.ended()) {
-            *census.runs.entry(run.summary.status).or_default() += 1;
-            census.inbox += run.inbox.len() as u64;
-            census.approved += approved_count(run);
+            *counts.runs.entry(run.summary.status).or_default() += 1;
+            counts.inbox += run.inbox.len() as u64;
+            counts.approved += approved_count(run);
         }
-        census
+        counts
     }
 
     pub(super) fn count_up_to(&self, tenant: &Tenant, what: Countable, max: u64) -> u64 {

@@ -233,7 +233,7 @@ impl PostgresShared {
         let row = self
             .connections
             .write_one(
-                "SELECT append_together(
+                "SELECT append_batch(
                     $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21,
                     $22, $23, $24, $25, $26::text[]::jsonb[]
                 )",
@@ -318,7 +318,7 @@ impl PostgresShared {
         let row = self
             .connections
             .write_one(
-                "SELECT create_together(
+                "SELECT create_batch(
                     $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21,
                     $22, $23, $24, $25, $26, $27, $28
                 )",

@@ -221,7 +221,7 @@ impl Heartbeat {
         }
         tracing::warn!(count = unknown.len(), "the response to a claim was lost; releasing its runs");
         let (runs, epochs): (Vec<i64>, Vec<i64>) = unknown.into_iter().unzip();
-        let sql = include_str!("sql/strangers_let_go.sql");
+        let sql = include_str!("sql/release_foreign.sql");
         self.query(sql, &[&node, &runs, &epochs, &shared.clock.override_ms()]).await?;
         shared.outgoing.queue_ready();
         shared.incoming.push_ready();
@@ -272,7 +272,7 @@ impl Heartbeat {
     /// Finds what lost notifications would have announced. Returns the time until the next node's lease expires.
     async fn poll(&mut self) -> Result<Option<Duration>, PostgresError> {
         let shared = self.shared.clone();
-        let sql = include_str!("sql/look.sql");
+        let sql = include_str!("sql/snapshot.sql");
         let (read, read_to) = shared.watched_runs.next_batch();
         let rows =
             self.query(sql, &[&shared.leases.node(), &shared.clock.override_ms(), &read, &read_to]).await?;

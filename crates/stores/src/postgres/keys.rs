@@ -66,7 +66,7 @@ impl PostgresShared {
         answer: &StoredResponse,
     ) -> Result<StoredResponse, PostgresError> {
         answer.check(scope)?;
-        let sql = "SELECT * FROM remember_answer($1, $2, $3, $4, $5, $6, $7)";
+        let sql = "SELECT * FROM store_response($1, $2, $3, $4, $5, $6, $7)";
         let StoredResponse { body, status, answer } = answer;
         let (tenant, run, scope) = (escape(tenant.as_str()), escape(run.as_str()), escape(scope));
         let (body, status, most) =
@@ -86,7 +86,7 @@ pub(super) async fn stored_response(
     run: &RunId,
     scope: &str,
 ) -> Result<Option<StoredResponse>, PostgresError> {
-    let sql = include_str!("sql/remembered.sql");
+    let sql = include_str!("sql/stored_response.sql");
     let rows =
         connections.read(sql, &[&escape(tenant.as_str()), &escape(run.as_str()), &escape(scope)]).await?;
     rows.first().map(stored_response_from_row).transpose()

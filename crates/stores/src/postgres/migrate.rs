@@ -29,7 +29,7 @@ const FUNCTIONS: [&str; 5] = [
     include_str!("functions/views.sql"),
     include_str!("functions/commits.sql"),
     include_str!("functions/leases.sql"),
-    include_str!("functions/together.sql"),
+    include_str!("functions/batches.sql"),
 ];
 
 /// The only encoding that can store every text.

@@ -114,7 +114,7 @@ impl PostgresShared {
         let epochs: Vec<i64> = batch.iter().map(|one| to_i64(one.lease.epoch)).collect();
         let seqs: Vec<i64> = batch.iter().map(|one| one.seq).collect();
         let (tenants, ids) = stored_names(batch.iter().map(|one| &one.lease));
-        let sql = "SELECT * FROM release_together($1, $2, $3, $4, $5, $6, $7)";
+        let sql = "SELECT * FROM release_batch($1, $2, $3, $4, $5, $6, $7)";
         let at = self.clock.override_ms();
         let rows = self.change(sql, &[&runs, &tenants, &ids, &node, &epochs, &seqs, &at]).await?;
         let mut outcomes = BTreeMap::new();

@@ -23,18 +23,18 @@ use crate::columns::{parse_role, parse_status, timestamp, to_u64};
 use crate::page::{PagePosition, PageRequest};
 
 pub(super) async fn run_counts(connections: &Connections) -> Result<RunCounts, PostgresError> {
-    let mut census = RunCounts::default();
-    for row in connections.read(include_str!("sql/census.sql"), &[]).await? {
+    let mut counts = RunCounts::default();
+    for row in connections.read(include_str!("sql/run_counts.sql"), &[]).await? {
         let (what, count): (&str, i64) = (row.try_get(0)?, row.try_get(1)?);
         match what {
-            "inbox" => census.inbox = to_u64(count),
-            "approved" => census.approved = to_u64(count),
+            "inbox" => counts.inbox = to_u64(count),
+            "approved" => counts.approved = to_u64(count),
             status => {
-                census.runs.insert(parse_status(status)?, to_u64(count));
+                counts.runs.insert(parse_status(status)?, to_u64(count));
             }
         }
     }
-    Ok(census)
+    Ok(counts)
 }
 
 pub(super) async fn count_up_to(
@@ -158,7 +158,7 @@ pub(super) async fn message(
     thread: &ThreadId,
     message: &MessageId,
 ) -> Result<Option<MessagePosition>, PostgresError> {
-    let sql = include_str!("sql/message_place.sql");
+    let sql = include_str!("sql/message_position.sql");
     let parameters: Parameters<'_> =
         &[&escape(tenant.as_str()), &escape(thread.as_str()), &escape(message.as_str())];
     let rows = connections.read(sql, parameters).await?;

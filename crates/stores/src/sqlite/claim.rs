@@ -461,7 +461,7 @@ pub(super) fn abandon(tx: &WriteTx<'_>, lease: &Lease) -> Result<bool, SqliteErr
     tx.check_lease(lease)?;
     let run = SqliteStoredRun::find(tx.connection(), lease.row)?;
     let run = run.ok_or_else(|| corrupt(format!("run number {} is gone", lease.row)))?;
-    tx.execute(include_str!("sql/run_let_go.sql"), params![lease.row, tx.next_arrival()])?;
+    tx.execute(include_str!("sql/run_release.sql"), params![lease.row, tx.next_arrival()])?;
     tx.release_after_commit(lease.row, run.epoch);
     Ok(true)
 }

@@ -101,7 +101,7 @@ pub(super) fn create(
         Some(lease) => tx.add_lease(lease.clone()),
         // The commit assumed that a worker continues the run.
         None => {
-            tx.execute(include_str!("sql/run_let_go.sql"), params![row, tx.next_arrival()])?;
+            tx.execute(include_str!("sql/run_release.sql"), params![row, tx.next_arrival()])?;
         }
     }
     // The first commit has set the version to 1.

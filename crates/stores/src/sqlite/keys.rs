@@ -123,7 +123,7 @@ pub(super) fn store_response(
     }
     let seal = seal_of_answer(scope, &answer.body.0, answer.status.into(), &answer.answer);
     tx.execute(
-        include_str!("sql/remember.sql"),
+        include_str!("sql/response_insert.sql"),
         params![tenant.as_str(), row, scope, answer.body.0, answer.status, seal.0, answer.answer],
     )?;
     Ok(answer)

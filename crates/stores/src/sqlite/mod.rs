@@ -192,7 +192,7 @@ fn reclaim_runs(connection: &mut Connection, now: Timestamp) -> Result<(u32, i64
         transaction.query_row("SELECT max(ready_at) FROM runs WHERE ready = 1", [], |row| row.get(0))?;
     let arrival = i64::try_from(now.0.saturating_mul(1_000)).unwrap_or(i64::MAX - 1);
     let arrival = arrival.max(last.unwrap_or(0).saturating_add(1));
-    transaction.execute(include_str!("sql/runs_left_behind.sql"), [arrival])?;
+    transaction.execute(include_str!("sql/runs_make_ready.sql"), [arrival])?;
     transaction.commit()?;
     Ok((opening, arrival))
 }

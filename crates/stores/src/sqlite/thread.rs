@@ -80,7 +80,7 @@ fn thread_state(connection: &Connection, thread: i64) -> Result<ThreadState, Sql
     let columns = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
     let mut holder = connection.prepare_cached(include_str!("sql/thread_holder.sql"))?;
     let holder: Option<(String, String, bool)> = holder.query_row([thread], columns).optional()?;
-    let mut line = connection.prepare_cached(include_str!("sql/thread_line.sql"))?;
+    let mut line = connection.prepare_cached(include_str!("sql/thread_queue.sql"))?;
     let line = line.query_map([thread], columns)?.collect::<rusqlite::Result<Vec<_>>>()?;
     let queued = line.len();
     let Some((front, status, in_doubt)) = holder.or_else(|| line.into_iter().next()) else {

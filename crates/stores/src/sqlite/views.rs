@@ -22,17 +22,17 @@ use crate::columns::{parse_role, parse_status, timestamp, to_u64};
 use crate::page::{PagePosition, PageRequest};
 
 pub(super) fn run_counts(connection: &Connection) -> Result<RunCounts, SqliteError> {
-    let mut census = RunCounts::default();
-    let mut statement = connection.prepare_cached(include_str!("sql/census.sql"))?;
+    let mut counts = RunCounts::default();
+    let mut statement = connection.prepare_cached(include_str!("sql/run_counts.sql"))?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
-        census.runs.insert(parse_status(&row.get::<_, String>(0)?)?, to_u64(row.get(1)?));
+        counts.runs.insert(parse_status(&row.get::<_, String>(0)?)?, to_u64(row.get(1)?));
     }
     let count = connection.query_row("SELECT count(*) FROM inbox", [], |row| row.get(0))?;
-    census.inbox = to_u64(count);
-    let count = connection.query_row(include_str!("sql/census_approved.sql"), [], |row| row.get(0))?;
-    census.approved = to_u64(count);
-    Ok(census)
+    counts.inbox = to_u64(count);
+    let count = connection.query_row(include_str!("sql/run_counts_approved.sql"), [], |row| row.get(0))?;
+    counts.approved = to_u64(count);
+    Ok(counts)
 }
 
 pub(super) fn count_up_to(
@@ -199,7 +199,7 @@ pub(super) fn message(
     thread: &ThreadId,
     message: &MessageId,
 ) -> Result<Option<MessagePosition>, SqliteError> {
-    let mut statement = connection.prepare_cached(include_str!("sql/message_place.sql"))?;
+    let mut statement = connection.prepare_cached(include_str!("sql/message_position.sql"))?;
     let found: Option<(String, i64, String)> = statement
         .query_row(params![tenant.as_str(), thread.as_str(), message.as_str()], |row| {
             Ok((row.get(0)?, row.get(1)?, row.get(2)?))

@@ -221,7 +221,7 @@ async fn a_commit_that_comes_in_late_is_waited_for_and_its_worker_keeps_the_run(
     let unknown = node.world.store.load(&worker.lease).await;
     assert!(is_unavailable(&unknown, "did not answer"), "{unknown:?}");
 
-    let waits = "SELECT count(*) > 0 FROM pg_stat_activity WHERE query LIKE '%release_together%'
+    let waits = "SELECT count(*) > 0 FROM pg_stat_activity WHERE query LIKE '%release_batch%'
         AND wait_event_type = 'Lock' AND pid <> pg_backend_pid()";
     let release = node.world.store.release(&worker.lease);
     let comes = async {

@@ -25,7 +25,7 @@ BEGIN
 END $$;
 
 -- Whether a node may write: 'held', 'lapsed' while it has to renew its lease first, 'fenced' once the lease is over.
-CREATE FUNCTION standing_of(p_node bigint, p_at bigint) RETURNS text LANGUAGE plpgsql AS $$
+CREATE FUNCTION lease_state(p_node bigint, p_at bigint) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
     over_at bigint;
 BEGIN
@@ -35,9 +35,9 @@ END $$;
 
 -- Checks the lease again after waiting for locks: if it has expired meanwhile, the exception rolls back everything that
 -- the transaction has written.
-CREATE FUNCTION still_stands(p_node bigint, p_at bigint) RETURNS void LANGUAGE plpgsql AS $$
+CREATE FUNCTION assert_lease_held(p_node bigint, p_at bigint) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-    IF standing_of(p_node, p_at) <> 'held' THEN
+    IF lease_state(p_node, p_at) <> 'held' THEN
         RAISE EXCEPTION 'the lease of this node has run out' USING ERRCODE = 'HPL00';
     END IF;
 END $$;
@@ -52,7 +52,7 @@ CREATE FUNCTION ready_as(status text, holds boolean) RETURNS smallint LANGUAGE s
 $$;
 
 -- Stores the id of a decision permanently, if it has one. If the id was used before, the whole commit is rolled back.
-CREATE FUNCTION remember(p_tenant text, p_run bigint, p_item jsonb) RETURNS void LANGUAGE plpgsql AS $$
+CREATE FUNCTION record_decision(p_tenant text, p_run bigint, p_item jsonb) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     IF p_item ->> 'decision' IS NOT NULL THEN
         INSERT INTO decisions (tenant, run, id, decision)
@@ -65,7 +65,7 @@ BEGIN
 END $$;
 
 -- Adds an item to the inbox of a locked run, and wakes the run.
-CREATE FUNCTION put(p_tenant text, p_run bigint, p_item jsonb, p_at bigint) RETURNS bigint LANGUAGE plpgsql AS $$
+CREATE FUNCTION insert_inbox_item(p_tenant text, p_run bigint, p_item jsonb, p_at bigint) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
     the_ticket bigint;
 BEGIN
@@ -78,7 +78,7 @@ BEGIN
         ready_at = CASE WHEN ready = 1 THEN ready_at ELSE now_us(p_at) END, ready = 1, version = version + 1,
         interrupt_accepted = interrupt_accepted OR p_item ->> 'kind' = 'interrupt'
     WHERE run = p_run;
-    PERFORM remember(p_tenant, p_run, p_item);
+    PERFORM record_decision(p_tenant, p_run, p_item);
     RETURN the_ticket;
 END $$;
 
@@ -95,7 +95,7 @@ BEGIN
         outcome := 'again';
         RETURN;
     END IF;
-    the_ticket := put(found_run.tenant, p_run, p_item, p_at);
+    the_ticket := insert_inbox_item(found_run.tenant, p_run, p_item, p_at);
     IF p_item ->> 'kind' IN ('decision', 'late_answer') THEN
         UPDATE suspensions SET answered_by = the_ticket
         WHERE run = p_run AND call = p_item ->> 'call' AND status = 'pending';
@@ -259,7 +259,7 @@ BEGIN
 END $$;
 
 -- Creates child runs, each on a new thread, which it holds.
-CREATE FUNCTION bear(p_tenant text, p_parent bigint, p_born jsonb, p_at bigint) RETURNS text[]
+CREATE FUNCTION create_child_runs(p_tenant text, p_parent bigint, p_born jsonb, p_at bigint) RETURNS text[]
 LANGUAGE plpgsql AS $$
 DECLARE
     one record;
@@ -293,7 +293,7 @@ END $$;
 
 -- Writes everything of a commit except its run and its log: rows of its thread, its suspensions, and items for other
 -- runs, which are already locked. Returns the runs that this wakes, and the nodes that hold them.
-CREATE FUNCTION write_beside(
+CREATE FUNCTION write_other_rows(
     p_tenant text, p_thread bigint, p_run bigint, p_entry jsonb, p_at bigint,
     OUT woken text[], OUT rung_runs bigint[], OUT rung_nodes bigint[]
 ) LANGUAGE plpgsql AS $$
@@ -312,11 +312,11 @@ BEGIN
     END IF;
     IF p_entry ? 'accepted' THEN
         FOR one IN SELECT * FROM jsonb_array_elements(p_entry -> 'accepted') LOOP
-            PERFORM remember(p_tenant, p_run, one);
+            PERFORM record_decision(p_tenant, p_run, one);
         END LOOP;
     END IF;
     IF p_entry ? 'born' THEN
-        woken := woken || bear(p_tenant, p_run, p_entry -> 'born', p_at);
+        woken := woken || create_child_runs(p_tenant, p_run, p_entry -> 'born', p_at);
     END IF;
     IF p_entry ? 'deliver' THEN
         FOR one IN SELECT * FROM jsonb_array_elements(p_entry -> 'deliver') LOOP
@@ -325,7 +325,7 @@ BEGIN
             -- There is no such run, it has ended, or it would receive a second interrupt.
             CONTINUE WHEN NOT FOUND OR target.ended_at IS NOT NULL
                 OR (target.interrupt_accepted AND one ->> 'kind' = 'interrupt');
-            PERFORM put(p_tenant, target.run, one, p_at);
+            PERFORM insert_inbox_item(p_tenant, target.run, one, p_at);
             IF target.id <> ALL (woken) THEN
                 woken := woken || target.id;
             END IF;
@@ -382,7 +382,7 @@ BEGIN
         outcome := 'fenced';
         RETURN;
     END IF;
-    outcome := standing_of(p_node, p_at);
+    outcome := lease_state(p_node, p_at);
     IF outcome <> 'held' THEN
         RETURN;
     END IF;
@@ -418,7 +418,7 @@ BEGIN
         VALUES (before.tenant, p_run, p_expected + 1, entry.seq, entry.checkpoint, p_body);
     END IF;
     SELECT b.woken, b.rung_runs, b.rung_nodes INTO woken, rung_runs, rung_nodes
-    FROM write_beside(before.tenant, the_thread, p_run, p_entry, p_at) AS b;
+    FROM write_other_rows(before.tenant, the_thread, p_run, p_entry, p_at) AS b;
     IF before.holds AND the_next IS NOT NULL THEN
         UPDATE runs SET
             holds = true, ready_at = CASE WHEN ready = 0 THEN now_us(p_at) ELSE ready_at END,
@@ -483,7 +483,7 @@ BEGIN
         WHERE thread = p_thread AND ended_at IS NULL AND NOT interrupt_accepted AND run <> p_by
         ORDER BY holds DESC, run
     LOOP
-        PERFORM put(p_tenant, one.run, p_item, p_at);
+        PERFORM insert_inbox_item(p_tenant, one.run, p_item, p_at);
         woken := woken || one.id;
         IF one.node IS NOT NULL THEN
             rung_runs := rung_runs || one.run;
@@ -508,7 +508,7 @@ DECLARE
     superseded record;
 BEGIN
     IF p_node IS NOT NULL THEN
-        outcome := standing_of(p_node, p_at);
+        outcome := lease_state(p_node, p_at);
         IF outcome <> 'held' THEN
             RETURN;
         END IF;
@@ -528,7 +528,7 @@ BEGIN
         RETURN;
     END IF;
     IF p_node IS NOT NULL THEN
-        PERFORM still_stands(p_node, p_at);
+        PERFORM assert_lease_held(p_node, p_at);
     END IF;
     IF p_entry ? 'key_scope' AND EXISTS (
         SELECT 1 FROM post_keys WHERE thread = the_thread AND scope = p_entry ->> 'key_scope'
@@ -581,7 +581,7 @@ BEGIN
         ON CONFLICT DO NOTHING;
     END IF;
     SELECT b.woken, b.rung_runs, b.rung_nodes INTO woken, rung_runs, rung_nodes
-    FROM write_beside(p_tenant, the_thread, created, p_entry, p_at) AS b;
+    FROM write_other_rows(p_tenant, the_thread, created, p_entry, p_at) AS b;
     IF outcome = 'take_over' THEN
         SELECT * INTO superseded FROM supersede(p_tenant, the_thread, created, p_entry -> 'supersedes', p_at);
         woken := woken || superseded.woken;
@@ -592,7 +592,7 @@ END $$;
 
 -- Keeps the first answer under a scope, and returns the one that is kept. Returns no row if there is no such run. The
 -- thread is locked so that it is not deleted meanwhile; commits to it do not wait for this lock.
-CREATE FUNCTION remember_answer(
+CREATE FUNCTION store_response(
     p_tenant text, p_run text, p_scope text, p_body bytea, p_status integer, p_answer text, p_most bigint
 ) RETURNS TABLE (kept_body bytea, kept_status integer, kept_answer text) LANGUAGE plpgsql AS $$
 DECLARE

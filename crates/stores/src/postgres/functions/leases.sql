@@ -110,7 +110,7 @@ END $$;
 
 -- The leases of claimed runs, in the order of the claim. Volatile, so that it sees what the calling statement has
 -- changed. The data that a worker starts from is read later: the claim must not wait until a large answer is sent.
-CREATE FUNCTION given(p_runs bigint[]) RETURNS TABLE (
+CREATE FUNCTION assigned_runs(p_runs bigint[]) RETURNS TABLE (
     seq bigint, run bigint, tenant text, id text, thread text, epoch bigint
 ) LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
@@ -121,7 +121,7 @@ BEGIN
 END $$;
 
 -- Gives a locked run that no node holds to a node.
-CREATE FUNCTION give(p_run bigint, p_node bigint) RETURNS void LANGUAGE plpgsql AS $$
+CREATE FUNCTION assign_run(p_run bigint, p_node bigint) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     UPDATE runs SET node = p_node, epoch = epoch + 1, ready = 0, ready_at = NULL WHERE run = p_run;
 END $$;
@@ -139,7 +139,7 @@ DECLARE
     byte_count bigint;
 BEGIN
     queued := 0;
-    outcome := standing_of(p_node, p_at);
+    outcome := lease_state(p_node, p_at);
     IF outcome <> 'held' THEN
         RETURN;
     END IF;
@@ -152,7 +152,7 @@ BEGIN
     IF NOT FOUND THEN
         RETURN;
     END IF;
-    PERFORM still_stands(p_node, p_at);
+    PERFORM assert_lease_held(p_node, p_at);
     -- A separate statement, to see the rows as they are after waiting for the locks.
     SELECT t.id, coalesce(claim_run.begins_after, (
         SELECT m.id FROM messages m WHERE m.thread = t.thread ORDER BY m.place DESC LIMIT 1
@@ -173,7 +173,7 @@ BEGIN
     PERFORM 1 FROM runs WHERE run = p_run AND node IS NULL AND (ready <> 0 OR wake_at <= p_due_at)
     FOR NO KEY UPDATE SKIP LOCKED;
     IF FOUND THEN
-        PERFORM give(p_run, p_node);
+        PERFORM assign_run(p_run, p_node);
         RETURN true;
     END IF;
     RETURN false;
@@ -261,7 +261,7 @@ BEGIN
         WHERE ready = 2 AND node IS NULL AND tenant = the_tenant
         ORDER BY ready_at, run LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED;
         IF FOUND THEN
-            PERFORM give(the_run, p_node);
+            PERFORM assign_run(the_run, p_node);
             taken := taken || the_run;
             found_in_round := true;
         END IF;
@@ -280,7 +280,7 @@ DECLARE
 BEGIN
     taken := '{}';
     queued := 0;
-    outcome := standing_of(p_node, p_at);
+    outcome := lease_state(p_node, p_at);
     IF outcome <> 'held' THEN
         RETURN;
     END IF;
@@ -328,7 +328,7 @@ BEGIN
 END $$;
 
 -- Releases several runs, in lock order.
-CREATE FUNCTION release_together(
+CREATE FUNCTION release_batch(
     p_runs bigint[], p_tenants text[], p_ids text[], p_node bigint, p_epochs bigint[], p_seqs bigint[], p_at bigint
 ) RETURNS TABLE (run bigint, outcome text, waits boolean) LANGUAGE plpgsql AS $$
 BEGIN

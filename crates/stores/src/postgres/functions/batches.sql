@@ -12,7 +12,7 @@
 -- few commits write: suspensions that are opened and closed, and decisions that the worker accepted. The answers are in
 -- the order of the runs: 'held', 'fenced', 'behind' or 'alone'. Tenant and id of a run are compared too: if a server
 -- that lost its last commits has replaced another one, it assigns run numbers a second time.
-CREATE FUNCTION append_together(
+CREATE FUNCTION append_batch(
     p_node bigint, p_at bigint, p_runs bigint[], p_tenants text[], p_ids text[], p_epochs bigint[], p_expected bigint[],
     p_versions bigint[], p_seqs bigint[],
     p_statuses text[], p_wake_ats bigint[], p_in_doubt boolean[], p_started_ats bigint[], p_ended_ats bigint[],
@@ -30,7 +30,7 @@ DECLARE
     outcomes text[] := array_fill('held'::text, ARRAY[many]);
     one record;
 BEGIN
-    IF standing_of(p_node, p_at) <> 'held' THEN
+    IF lease_state(p_node, p_at) <> 'held' THEN
         RETURN array_fill('alone'::text, ARRAY[many]);
     END IF;
     SELECT array_agg(l.run) INTO locked FROM (
@@ -114,7 +114,7 @@ BEGIN
             FROM unnest(p_beside_places, p_besides) AS b (place, beside) WHERE threads[b.place] IS NOT NULL
         LOOP
             PERFORM write_suspensions(one.tenant, one.run, one.beside);
-            PERFORM remember(one.tenant, one.run, a) FROM jsonb_array_elements(one.beside -> 'accepted') AS a;
+            PERFORM record_decision(one.tenant, one.run, a) FROM jsonb_array_elements(one.beside -> 'accepted') AS a;
         END LOOP;
     END IF;
     RETURN outcomes;
@@ -123,7 +123,7 @@ END $$;
 -- Creates runs that the node holds, each on its own free thread that no other transaction has locked. The answers are
 -- in the order of the runs; a run with a null answer is sent by itself. Messages, calls and inline agents refer to
 -- their run by its position.
-CREATE FUNCTION create_together(
+CREATE FUNCTION create_batch(
     p_node bigint, p_at bigint, p_tenants text[], p_threads text[], p_seen_threads bigint[], p_seen_heads text[],
     p_ids text[], p_agents text[], p_user_messages text[], p_seqs bigint[], p_statuses text[], p_wake_ats bigint[],
     p_in_doubt boolean[], p_created_ats bigint[], p_started_ats bigint[], p_checkpoints text[], p_controls bytea[],
@@ -135,7 +135,7 @@ DECLARE
     threads bigint[];
     created bigint[];
 BEGIN
-    IF standing_of(p_node, p_at) <> 'held' THEN
+    IF lease_state(p_node, p_at) <> 'held' THEN
         RETURN array_fill(NULL::bigint, ARRAY[cardinality(p_ids)]);
     END IF;
     -- Waits for transactions that create the same threads, in the order of tenants and ids.
