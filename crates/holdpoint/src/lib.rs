@@ -282,8 +282,8 @@ pub mod store {
     pub use engine::store as contract;
     #[doc(inline)]
     pub use engine::store::{
-        FailureCounts, MessageView, PostKey, RunCounts, RunFilter, RunView, Store, StoreError, StoreFailure,
-        StoreMetrics, StoredResponse, ThreadView,
+        ClusterStore, FailureCounts, MessageView, PostKey, ResponseStore, RunCounts, RunFilter, RunStore,
+        RunView, Store, StoreError, StoreFailure, StoreMetrics, StoredResponse, ThreadView, ViewStore,
     };
     /// The functions that a store calls inside its transactions.
     #[doc(no_inline)]

@@ -28,7 +28,7 @@ use crate::setup::{ANONYMOUS, AgentScope, AgentShown, Auth, Key, Origins, Role, 
 /// A longer token is never valid.
 const TOKEN_BYTES_MAX: usize = 1024;
 
-/// The caller of a request, as its key says. None of this ever comes from a body.
+/// The caller of a request, identified by its key. None of this is ever taken from a body.
 #[derive(Clone)]
 pub(crate) struct Caller {
     pub(crate) principal: Principal,
@@ -214,7 +214,7 @@ impl Access {
         Self { credentials: RwLock::new(Arc::new(credentials)), capacity: Mutex::new(capacity), origins }
     }
 
-    /// Replaces the credentials. Holders of an unchanged key notice nothing.
+    /// Replaces the credentials. Holders of an unchanged key are not affected.
     pub(crate) fn replace_auth(&self, auth: Auth, limits: &Limits) {
         let mut credentials =
             Credentials::new(auth, &mut self.capacity.lock().unwrap_or_else(PoisonError::into_inner), limits);
@@ -278,8 +278,8 @@ impl Access {
         let absolute = uri.authority().is_none_or(|authority| is_loopback(authority.host()));
         if !named || !absolute {
             return Err(refused_origin(
-                "the Host of this request is not a name of this machine",
-                "ask under the address that the server prints, or configure [auth]",
+                "the Host header of this request does not name this machine",
+                "use the address that the server prints, or configure [auth]",
             ));
         }
         let ours = headers
@@ -364,7 +364,7 @@ pub(crate) async fn guard(State(guard): State<Guard>, request: Request, next: Ne
         return unauthorized(request.headers()).into_response();
     };
     if !holder.bucket.try_take() {
-        return rate_limited("this key asks too often").into_response();
+        return rate_limited("this key sends too many requests").into_response();
     }
     if let Err(refused) = guard.admits(mode, holder.roles) {
         return refused.into_response();
@@ -427,19 +427,19 @@ impl BufferedRequest {
         let Some(body_permit) =
             capacity.reserve_body(body_size_hint(&request, server.limits.body_bytes_max)).await
         else {
-            return Err(rate_limited("too many bodies are on their way"));
+            return Err(rate_limited("too many request bodies are in transit"));
         };
         let request = read_body(request, &server.limits, &server.json_threads, capacity).await?;
         let memory = request.extensions().get::<BodyCheck>().and_then(BodyCheck::memory_bytes);
         let values = match memory {
             Some(bytes) => match capacity.reserve_values(bytes).await {
                 Some(permit) => Some(permit),
-                None => return Err(rate_limited("too many large JSON values are worked on")),
+                None => return Err(rate_limited("too many large JSON values are being processed")),
             },
             None => None,
         };
         let Some(permit) = capacity.acquire_request().await else {
-            return Err(rate_limited("too many requests are worked on"));
+            return Err(rate_limited("too many requests are being processed"));
         };
         Ok(Self { request, permit, memory_permits: (body_permit, values) })
     }
@@ -447,10 +447,10 @@ impl BufferedRequest {
 
 fn unauthorized(headers: &HeaderMap) -> ApiError {
     let what = if headers.contains_key(header::AUTHORIZATION) {
-        "the token that was sent is not a valid key of this server; check it, or ask the operator for a key. It is sent \
-         as `Authorization: Bearer TOKEN`, and nothing was looked at"
+        "the token that was sent is not a valid key of this server, and the request was not processed; check the token, \
+         or ask the operator for a key, and send it as `Authorization: Bearer TOKEN`"
     } else {
-        "no key was sent, and nothing was looked at; send `Authorization: Bearer TOKEN`"
+        "no key was sent, and the request was not processed; send `Authorization: Bearer TOKEN`"
     };
     ApiError::new(Code::Unauthorized, what)
 }
@@ -470,7 +470,7 @@ fn forbidden(roles: &[Role]) -> ApiError {
 pub(crate) fn draining_error() -> ApiError {
     ApiError::new(
         Code::Draining,
-        "this server is stopping and took nothing; send the request again, to the next one",
+        "this server is stopping and did not process the request; send it again to another server, or after the restart",
     )
 }
 

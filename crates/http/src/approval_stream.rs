@@ -37,7 +37,7 @@ pub(crate) fn open(
     let open = server.open_stream(&caller.tenant)?;
     // Subscribe before the list is read, so that no change is missed in between.
     let Some(feed) = server.engine.approval_feed(&caller.tenant) else {
-        return Err(rate_limited("approvals of too many tenants are watched"));
+        return Err(rate_limited("too many tenants are streaming their approvals"));
     };
     let watcher = ApprovalWatcher {
         _open: open,
@@ -57,7 +57,10 @@ pub(crate) fn open(
             Ok(None) => None,
             // A client that reconnects starts over.
             Err(error) => {
-                tracing::warn!(code = error.code.as_str(), "a stream of approvals ends early");
+                tracing::warn!(
+                    code = error.code.as_str(),
+                    "approval stream ended early; a client that reconnects starts over"
+                );
                 None
             }
         }

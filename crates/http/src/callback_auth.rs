@@ -26,7 +26,7 @@ pub fn callback_base_url(public_url: &str) -> String {
     format!("{}{CALLBACKS_PATH}", public_url.trim_end_matches('/'))
 }
 
-/// A tool, as its callback token says. None of this ever comes from a body.
+/// The calling tool, identified by its callback token. None of this is ever taken from a body.
 #[derive(Clone)]
 pub(crate) struct CallbackCaller {
     pub(crate) about: ReportedAttempt,
@@ -69,7 +69,7 @@ pub(crate) async fn callback_guard(
     };
     let Some(about) = about else { return invalid_callback_token().into_response() };
     if !server.callback_rate_limits.bucket(&about.tenant, &server.limits).try_take() {
-        return rate_limited("the tools of this tenant report too often").into_response();
+        return rate_limited("the tools of this tenant send too many reports").into_response();
     }
     let capacity = server.access.capacity_for(&about.tenant, &server.limits);
     let request = Request::from_parts(parts, body);
@@ -92,7 +92,7 @@ async fn verify_callback(server: &Server, path: &str, headers: &HeaderMap) -> Op
 fn invalid_callback_token() -> ApiError {
     ApiError::new(
         Code::Unauthorized,
-        "this is not the token of this callback, and nothing was looked at; send `Authorization: Bearer TOKEN` \
-         with the token that came beside the address",
+        "this is not the token of this callback, and the request was not processed; send `Authorization: Bearer TOKEN` \
+         with the token that came with the callback address",
     )
 }

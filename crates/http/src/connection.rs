@@ -36,8 +36,8 @@ const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 /// request and little time.
 const OVERLOAD_CONNECTIONS_MAX: usize = 64;
 
-/// How long a stopping server still accepts requests. Clients that sent one before they could know get a response that
-/// says that the server is stopping; they are not cut off.
+/// How long a stopping server still accepts requests. A client that could not know about the stop gets a response which
+/// says that the server is stopping, instead of a dropped connection.
 const LAST_REQUESTS_TIME: Duration = Duration::from_millis(100);
 /// How many bytes are read and discarded of a body that was refused before all of it had arrived. Otherwise the
 /// connection is reset, and the client may not get to read the response.
@@ -125,7 +125,7 @@ impl Acceptor {
             let (stream, peer) = match listener.accept().await {
                 Ok(accepted) => accepted,
                 Err(error) => {
-                    tracing::warn!(%error, "a connection could not be accepted");
+                    tracing::warn!(%error, "cannot accept a connection; trying again in 100 ms");
                     tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
                     continue;
                 }
@@ -143,7 +143,7 @@ impl Acceptor {
                 }
                 None => {
                     self.refused.inc();
-                    tracing::debug!(address = %peer.ip(), "too many connections of one address");
+                    tracing::debug!(address = %peer.ip(), "connection refused: this address has too many open connections");
                 }
             }
         }
@@ -231,12 +231,12 @@ async fn handle_connection(
         }
     };
     if let Err(error) = ended {
-        tracing::debug!(%error, "a connection broke off");
+        tracing::debug!(%error, "connection lost");
     }
 }
 
-/// A stream that cuts off a client which takes nothing for too long. The data buffered for a stalled client is for that
-/// client only, and no other work waits for it.
+/// A stream that disconnects a client which reads nothing for too long. The data buffered for a stalled client is for
+/// that client only, and no other work waits for it.
 struct StallTimeoutStream {
     stream: TcpStream,
     stall_timeout: Duration,
@@ -293,7 +293,7 @@ impl StallTimeoutStream {
         let stall_timeout = self.stall_timeout;
         let stall_timer = self.stall_timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(stall_timeout)));
         ready!(stall_timer.as_mut().poll(context));
-        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the reader takes nothing any more")))
+        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client stopped reading")))
     }
 }
 
@@ -367,7 +367,7 @@ mod tests {
         drop((first, network));
         assert!(
             addresses.0.lock().expect("no holder of the lock panicked").is_empty(),
-            "nothing is kept of who is gone"
+            "closed connections leave no entry"
         );
         let unbounded: Vec<_> =
             (0..10).map(|_| addresses.acquire(IpAddr::from([192, 0, 2, 1]), None)).collect();

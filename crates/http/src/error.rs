@@ -1,4 +1,4 @@
-//! Refusals: a code, what is recorded, that nothing happened, and what to do next.
+//! Error responses: each has a code, and a message that says what happened and what to do next.
 
 mod callback_refused;
 mod code;
@@ -17,7 +17,7 @@ pub use callback_refused::ReportRefusal;
 pub use code::Code;
 pub(crate) use engine_refused::bad_field;
 
-/// Why a request changed nothing.
+/// Why a request was refused.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ApiError {
     pub code: Code,
@@ -64,7 +64,7 @@ impl IntoResponse for ApiError {
     }
 }
 
-/// The body of every answer that is not a success.
+/// The body of every error response.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct ErrorBody {
     pub error: ErrorShown,
@@ -72,11 +72,11 @@ pub struct ErrorBody {
 
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct ErrorShown {
-    /// Each has a page in `docs/errors/`.
+    /// Each code has a page in `docs/errors/`.
     pub code: Code,
-    /// What is recorded, that nothing happened, and the next thing to do.
+    /// For people: what happened, and what to do next.
     pub message: String,
-    /// For programs; what is in it depends on the code.
+    /// For programs. The fields depend on the code.
     #[schema(value_type = Object)]
     pub details: Map<String, Value>,
 }

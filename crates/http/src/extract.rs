@@ -28,7 +28,7 @@ pub(crate) const NAME_BYTES_MAX: usize = 255;
 /// Without control characters.
 pub(crate) const NAME_PATTERN: &str = r"^[^\u0000-\u001f\u007f-\u009f]*$";
 
-/// A body as it was received, with what is needed to parse it and to recognise a repeat.
+/// A body as it was received, with everything that is needed to parse it and to recognise a repeat.
 pub(crate) struct RequestBody {
     pub(crate) method: String,
     pub(crate) path: String,
@@ -101,7 +101,7 @@ pub(crate) fn body_size_hint(request: &Request, bytes_max: usize) -> usize {
     declared.map_or(bytes_max, |bytes| bytes.min(bytes_max))
 }
 
-/// The same request with its whole body read. Only a POST has a body that matters; for others it is not waited for.
+/// The same request with its whole body read. Only a POST has a body that is used; other bodies are not awaited.
 pub(crate) async fn read_body(
     request: Request,
     limits: &Limits,
@@ -133,7 +133,7 @@ async fn collect_body(body: Body, bytes_max: usize) -> Result<Bytes, ApiError> {
     let mut bytes = Vec::with_capacity(expected.min(bytes_max));
     let mut pieces = body.into_data_stream();
     while let Some(piece) = pieces.next().await {
-        let piece = piece.map_err(|_| unreadable_body("the body broke off"))?;
+        let piece = piece.map_err(|_| unreadable_body("the body is incomplete"))?;
         if piece.len() > bytes_max - bytes.len() {
             return Err(ApiError::new(
                 Code::TooLarge,
@@ -195,7 +195,10 @@ fn one_header(headers: &HeaderMap, name: &HeaderName) -> Result<Option<String>, 
 }
 
 fn bad_header(name: &HeaderName) -> ApiError {
-    ApiError::new(Code::BadRequest, format!("`{name}` must be there once, in plain text; nothing was done"))
+    ApiError::new(
+        Code::BadRequest,
+        format!("`{name}` may be sent only once, as plain text; nothing was done"),
+    )
 }
 
 /// Extractors for ids in a path. An id that cannot be valid is answered like an id that does not exist.
@@ -242,13 +245,16 @@ impl QueryParams {
         let mut fields = BTreeMap::new();
         for (name, value) in pairs {
             if !known.contains(&name.as_str()) {
-                return Err(bad_query(&name, &format!("means nothing here; there is {}", known.join(", "))));
+                return Err(bad_query(
+                    &name,
+                    &format!("unknown parameter; this route accepts [{}]", known.join(", ")),
+                ));
             }
             if value.len() > NAME_BYTES_MAX || value.chars().any(char::is_control) {
-                return Err(bad_query(&name, "has no such value"));
+                return Err(bad_query(&name, "invalid value"));
             }
             if fields.insert(name.clone(), value).is_some() {
-                return Err(bad_query(&name, "is there twice"));
+                return Err(bad_query(&name, "sent more than once"));
             }
         }
         Ok(Self { fields })

@@ -76,7 +76,7 @@ impl<'a> IdempotentRequest<'a> {
         if let Err(refused) =
             self.store.store_response(&self.caller.tenant, &self.run, &started_scope(scope), note).await
         {
-            tracing::warn!(%refused, "a request is not noted");
+            tracing::warn!(%refused, "cannot record that a request was started; if its response is lost, a retry may be treated as a new request");
         }
     }
 
@@ -104,9 +104,9 @@ impl<'a> IdempotentRequest<'a> {
         match self.store.store_response(&self.caller.tenant, &self.run, &scope, given.clone()).await {
             Ok(kept) if kept.body == body => Ok(to_response(kept)),
             Ok(_) => Err(key_conflict()),
-            // The request was carried out all the same, and the run recognises a repeat.
+            // The request was carried out anyway, and the run recognises a repeat.
             Err(refused) => {
-                tracing::warn!(%refused, "an answer is not kept");
+                tracing::warn!(%refused, "cannot store the response for retries; the run itself still recognises a repeated decision");
                 Ok(to_response(given))
             }
         }
@@ -128,6 +128,6 @@ fn to_response(kept: StoredResponse) -> Response {
 fn key_conflict() -> ApiError {
     ApiError::new(
         Code::IdempotencyConflict,
-        "this Idempotency-Key was sent with another body before, and nothing was done; choose a new key",
+        "this Idempotency-Key was already used with another body, and nothing was done; choose a new key",
     )
 }

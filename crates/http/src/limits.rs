@@ -13,8 +13,8 @@ use crate::error::{ApiError, Code};
 #[derive(Clone, Debug)]
 pub struct Limits {
     pub connections_max: usize,
-    /// Per address; per /64 prefix with IPv6. None: no limit, for a server behind a proxy, from which all connections
-    /// come.
+    /// Per address; per /64 prefix with IPv6. None: no limit, for a server behind a proxy, where all connections come
+    /// from one address.
     pub connections_per_address_max: Option<usize>,
     /// Requests that are processed at the same time; half as many per tenant. A stream counts only until it has begun.
     /// A request does not count while its body is arriving or while it waits for a run.
@@ -37,7 +37,7 @@ pub struct Limits {
     pub head_timeout: Duration,
     /// How long the body of a request may take to arrive.
     pub body_timeout: Duration,
-    /// How long a client may read nothing of what is sent to it before it is cut off.
+    /// How long a client may read nothing of what is sent to it before it is disconnected.
     pub stall_timeout: Duration,
     /// Requests per key: this many in a burst, and then `requests_per_second_max`.
     pub burst_max: u32,
@@ -120,7 +120,7 @@ pub(crate) const RETRY_SECONDS: u64 = 1;
 pub(crate) fn rate_limited(what: &str) -> ApiError {
     ApiError::new(
         Code::RateLimited,
-        format!("{what}, and this request was not looked at; send it again in {RETRY_SECONDS} s"),
+        format!("{what}, and this request was not processed; send it again in {RETRY_SECONDS} s"),
     )
     .with("retry_after_seconds", RETRY_SECONDS)
 }
@@ -142,7 +142,7 @@ impl Streams {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let count = open.entry(tenant.clone()).or_default();
         if *count >= count_max {
-            return Err(rate_limited("too many streams of this tenant are open"));
+            return Err(rate_limited("this tenant has too many open streams"));
         }
         *count += 1;
         Ok(OpenStream { streams: self.clone(), tenant: tenant.clone() })
@@ -177,7 +177,7 @@ mod tests {
         assert_eq!((0..9).filter(|_| bucket.try_take_at(0)).count(), 3);
         assert!(!bucket.try_take_at(tenth_ns - 1));
         assert!(bucket.try_take_at(tenth_ns));
-        assert!(!bucket.try_take_at(tenth_ns), "one drop, not two");
+        assert!(!bucket.try_take_at(tenth_ns), "one token, not two");
         assert_eq!((0..9).filter(|_| bucket.try_take_at(100 * tenth_ns)).count(), 3, "never more than full");
     }
 
@@ -187,7 +187,7 @@ mod tests {
         let (one, other) = (Tenant::from("one"), Tenant::from("other"));
         let Ok(first) = streams.open(&one, 1) else { panic!("there is room") };
         assert_eq!(streams.open(&one, 1).err().map(|error| error.code), Some(Code::RateLimited));
-        assert!(streams.open(&other, 1).is_ok(), "another tenant has a place of its own");
+        assert!(streams.open(&other, 1).is_ok(), "another tenant has its own limit");
         drop(first);
         assert!(streams.open(&one, 1).is_ok());
         assert_eq!(streams.count(), 0);

@@ -1,4 +1,5 @@
-//! Reads one run as a client sees it: the stored events as envelopes, and for a client that stays, everything after them.
+//! Reads one run as a client sees it: the stored events as envelopes, and then new events and live updates for a client
+//! that follows the run.
 //!
 //! The log stores every text once: the result of a call is in the event that settled it, and the message that gives
 //! it to the model only refers to that event. So reading starts a little before the first event that is asked for.

@@ -42,17 +42,17 @@ impl Metrics {
     pub(crate) fn new(engine: &Engine, streams: &Arc<Streams>, log_lines_dropped: Arc<AtomicU64>) -> Self {
         let mut registry = Registry::with_prefix("holdpoint");
         let requests = Family::default();
-        registry.register("http_requests", "Answers by method, route and status", requests.clone());
+        registry.register("http_requests", "Responses by method, route and status", requests.clone());
         let request_seconds = Family::new_with_constructor(seconds_histogram as fn() -> Histogram);
         registry.register(
             "http_request_seconds",
-            "Time until an answer began, by route",
+            "Time until the response began, by route",
             request_seconds.clone(),
         );
         let refusals = Family::default();
         registry.register(
             "http_refusals",
-            "Refused requests by code; STORE_UNAVAILABLE counts trouble of the store",
+            "Refused requests by code; STORE_UNAVAILABLE counts failures of the store",
             refusals.clone(),
         );
         let decisions = Family::default();
@@ -60,13 +60,13 @@ impl Metrics {
         let decision_seconds = seconds_histogram();
         registry.register(
             "decision_seconds",
-            "From a decision's arrival to its commit, which also starts the call where this process holds the run",
+            "Time from the arrival of a decision to its commit",
             decision_seconds.clone(),
         );
         let connections_refused = Counter::default();
         registry.register(
             "connections_refused",
-            "Connections that were closed at once: their address had as many as it may have",
+            "Connections that were closed at once because their address had too many open connections",
             connections_refused.clone(),
         );
         let run_counts_cache = Arc::<RunCountsCache>::default();

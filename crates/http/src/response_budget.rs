@@ -98,8 +98,8 @@ pub(crate) fn over_budget() -> ApiError {
     ApiError::new(
         Code::RateLimited,
         format!(
-            "too much of what was answered before is not taken yet, and this answer was not sent; take the others, or \
-             ask again in {RETRY_SECONDS} s"
+            "too many earlier responses have not been read yet, and this response was not sent; read those, or send the \
+             request again in {RETRY_SECONDS} s"
         ),
     )
     .with("retry_after_seconds", RETRY_SECONDS)
@@ -134,7 +134,7 @@ mod tests {
         bytes: usize,
         is_read_only: bool,
     ) -> Result<Response, ApiError> {
-        let request_permit = Arc::new(capacity.acquire_request().await.expect("a place is free"));
+        let request_permit = Arc::new(capacity.acquire_request().await.expect("a permit is free"));
         budget_response(capacity, request_permit, is_read_only, Response::new(Body::from(vec![b'x'; bytes])))
             .await
     }
@@ -143,14 +143,14 @@ mod tests {
     async fn a_response_keeps_its_reservation_and_no_more() {
         let capacity = capacity();
         let permit = capacity.reserve_response(2 * LARGE).await;
-        let request_permit = Arc::new(capacity.acquire_request().await.expect("a place is free"));
+        let request_permit = Arc::new(capacity.acquire_request().await.expect("a permit is free"));
         let whole = with_reservation(Response::new(Body::from(vec![b'x'; LARGE])), permit);
         // A request that waits to begin is in the queue. A response that is built does not queue after it.
         let waiting = capacity.reserve_response(2 * LARGE);
         tokio::pin!(waiting);
         let (sent, begun) = tokio::join!(budget_response(&capacity, request_permit, true, whole), waiting);
-        let sent = sent.expect("it has its room");
-        assert!(begun.is_none(), "there is no room for another until it is taken");
+        let sent = sent.expect("it has its reservation");
+        assert!(begun.is_none(), "there is no memory for another until it is read");
         drop(sent);
         assert!(capacity.reserve_response(LARGE).await.is_some(), "all of it is given back");
     }
@@ -163,7 +163,7 @@ mod tests {
         let refused = answer(&capacity, LARGE, true).await.expect_err("there is no room left");
         assert_eq!(refused.code, Code::RateLimited);
         let done = answer(&capacity, LARGE, false).await.expect("a write gets its response");
-        assert!(capacity.acquire_request().await.is_none(), "and keeps the place until it is sent");
+        assert!(capacity.acquire_request().await.is_none(), "and keeps the permit until it is sent");
         drop(done);
         // A part that is not sent yet counts like the whole, because the whole is in memory.
         let mut bytes = to_bytes(first.into_body(), LARGE).await.expect("it is whole");

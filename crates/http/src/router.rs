@@ -40,7 +40,7 @@ enum Needs {
     Nothing,
     /// One of these roles, or any key if the list is empty; and what is required if the server has no keys.
     Key(&'static [Role], WithoutKeys),
-    /// A tool with the token of its callback; a key does not help.
+    /// A tool with the token of its callback. An API key is not accepted.
     CallbackToken,
 }
 
@@ -142,7 +142,7 @@ fn with_middleware(router: Router<Arc<Server>>, server: &Arc<Server>) -> Router 
 async fn no_route() -> ApiError {
     ApiError::new(
         Code::NotFound,
-        "there is no such route, and nothing was done; /openapi.json has all of them",
+        "there is no such route, and nothing was done; /openapi.json lists all routes",
     )
 }
 
@@ -153,13 +153,13 @@ async fn too_many_connections() -> ApiError {
 async fn no_method() -> ApiError {
     ApiError::new(
         Code::MethodNotAllowed,
-        "this route is not asked with this method, and nothing was done; /openapi.json says with which",
+        "this route does not support this method, and nothing was done; /openapi.json lists the methods of each route",
     )
 }
 
 #[derive(OpenApi)]
 #[openapi(
-    info(title = "Holdpoint", description = "Runs of AI agents in which every tool call can be held for a person."),
+    info(title = "Holdpoint", description = "Holdpoint runs AI agents durably. Any tool call can wait for a person's approval."),
     components(schemas(ErrorBody)),
     modifiers(&SecuritySchemes)
 )]
@@ -170,11 +170,13 @@ struct SecuritySchemes;
 impl Modify for SecuritySchemes {
     fn modify(&self, document: &mut utoipa::openapi::OpenApi) {
         let mut scheme = Http::new(HttpAuthScheme::Bearer);
-        scheme.description =
-            Some("A key of the server. What is named beside it is the role that the key needs.".to_owned());
+        scheme.description = Some(
+            "An API key of this server. Each operation lists the roles that it accepts; the key needs one of them."
+                .to_owned(),
+        );
         let mut callback = Http::new(HttpAuthScheme::Bearer);
         callback.description =
-            Some("The token that a tool got beside the address of its callback.".to_owned());
+            Some("The token that a tool received together with its callback address.".to_owned());
         let components = document.components.get_or_insert_default();
         components.add_security_scheme("key", SecurityScheme::Http(scheme));
         components.add_security_scheme("callback", SecurityScheme::Http(callback));
@@ -220,7 +222,7 @@ fn requirements(needs: &Needs) -> Vec<SecurityRequirement> {
 fn add_error_response(operation: &mut Operation) {
     let body = ContentBuilder::new().schema(Some(Ref::from_schema_name("ErrorBody"))).build();
     let refusal = ResponseBuilder::new()
-        .description("A refusal: nothing was changed")
+        .description("Error. Nothing was changed, unless the code is `INTERNAL` or `STORE_UNAVAILABLE`")
         .content("application/json", body)
         .build();
     operation.responses.responses.insert("default".to_owned(), RefOr::T(refusal));
@@ -267,9 +269,9 @@ fn set_body_required(operation: &mut Operation) {
     }
 }
 
-/// This document
+/// Get this OpenAPI document
 #[utoipa::path(get, path = "/openapi.json", tag = "server", operation_id = "openapi",
-    responses((status = 200, description = "OpenAPI 3.1", body = Object)))]
+    responses((status = 200, description = "The OpenAPI 3.1 document", body = Object)))]
 async fn openapi_json() -> Result<impl IntoResponse, ApiError> {
     static TEXT: OnceLock<String> = OnceLock::new();
     let text = match TEXT.get() {

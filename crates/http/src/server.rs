@@ -128,8 +128,8 @@ impl Server {
         self.stopped.cancel();
     }
 
-    /// Reads the configuration again: other agents, other keys. A removed key is refused from the next request on, and
-    /// its open streams end. If the configuration is not accepted, nothing has changed.
+    /// Reloads the configuration with its agents and keys. A removed key is refused from the next request on, and its
+    /// open streams end. If the configuration is not accepted, nothing has changed.
     pub async fn reload(&self) -> Result<(), String> {
         let _one_at_a_time = self.reloading.lock().await;
         let Reloaded { agents, auth } = (self.reload)().await?;
@@ -141,17 +141,17 @@ impl Server {
     }
 
     /// Revokes the grants whose givers may no longer approve. Call it at startup, because the keys may have changed
-    /// since the last one. Such grants do not count before that either; revoking them keeps them from counting again.
+    /// since the last one. Such grants have no effect even before; revoking them keeps them from taking effect again.
     pub async fn revoke_lapsed_grants(&self) {
         match lapsed_grants::revoke_lapsed(self).await {
             Ok(0) => {}
             Ok(revoked) => {
-                tracing::info!(revoked, "revoked grants whose givers may not approve any more");
+                tracing::info!(revoked, "revoked grants whose givers may no longer approve");
             }
             Err(refused) => tracing::warn!(
                 %refused,
-                "grants of removed keys could not be revoked; they count again if a key of the same name is added; \
-                 reload the server to try again"
+                "cannot revoke the grants of removed keys; they take effect again if a key of the same name is added. \
+                 Reload the configuration to try again"
             ),
         }
     }

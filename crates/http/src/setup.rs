@@ -1,4 +1,4 @@
-//! What a server is built from: an engine, its credentials, and what clients are shown of the agents.
+//! What a server is built from: an engine, its credentials, and the agents as clients see them.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -23,7 +23,8 @@ pub struct Setup {
     pub agents: Vec<AgentShown>,
     pub reload: Reload,
     pub origins: Origins,
-    /// The same that the engine was started with: it asks them whether the approver who gave a grant may still approve.
+    /// The same value that the engine was started with. The engine uses it to check whether the approver who gave a
+    /// grant may still approve.
     pub approvers: Approvers,
     /// Counted by the log writer, and shown in the metrics.
     pub log_lines_dropped: Arc<AtomicU64>,
@@ -42,16 +43,16 @@ pub struct Reloaded {
 /// Who may use the server.
 #[derive(Clone)]
 pub enum Auth {
-    /// No keys: every caller on this machine may read and post. Whatever decides, loosens, deletes or reloads needs the
-    /// token with this digest, so that an agent's tool cannot approve its own calls. A request has to name this machine
-    /// as its host, so that a web page cannot send one.
+    /// No keys: every caller on this machine may read and post. A request that decides a call, loosens a policy,
+    /// deletes a thread or reloads the configuration needs the token with this digest, so that an agent's tool cannot
+    /// approve its own calls. A request has to name this machine as its host, so that a web page cannot send one.
     Open { token_sha256: [u8; 32] },
     /// Holders of one of these keys.
     Keys(Vec<Key>),
 }
 
 impl Auth {
-    /// No keys, and this token for what needs one.
+    /// No keys. Requests that need the token need this one.
     #[must_use]
     pub fn open(token: &str) -> Self {
         Self::Open { token_sha256: Sha256::digest(token).into() }
@@ -118,7 +119,7 @@ pub struct Key {
     pub agents: AgentScope,
 }
 
-/// The agents that a key is for. Whatever belongs to another agent looks to it as if it did not exist.
+/// The agents that a key is for. For this key, anything that belongs to another agent does not exist.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum AgentScope {
     /// Every agent that the tenant may use.
@@ -204,18 +205,18 @@ pub struct Origins {
     pub public_url: Option<String>,
 }
 
-/// An agent as clients see it. Addresses and keys of models and tools are left out.
+/// An agent as clients see it, without the addresses and keys of its models and tools.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct AgentShown {
     pub name: String,
-    /// The name of the model in the configuration.
+    /// The model's name in the configuration.
     pub model: String,
     pub instructions: String,
     pub tools: Vec<ToolShown>,
-    /// The policy as far as the configuration sets it.
+    /// The policy fields that the configuration sets. The others have their default values.
     #[schema(value_type = Object)]
     pub policy: Value,
-    /// The tenants that may use it. Clients are not shown it: to the others the agent is absent.
+    /// The tenants that may use it; not shown to clients. For other tenants the agent does not exist.
     #[serde(skip)]
     #[schema(ignore)]
     pub tenants: AgentTenants,
@@ -242,14 +243,14 @@ impl AgentTenants {
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct ToolShown {
     pub name: String,
-    /// Who performs its calls: `http`, `client`, `external`, `agent`, `builtin`.
+    /// Who executes its calls: `http`, `client`, `external`, `agent` or `builtin`.
     pub kind: String,
     pub description: String,
-    /// The JSON Schema of its arguments.
+    /// JSON Schema of its arguments.
     #[schema(value_type = Object)]
     pub parameters: Value,
-    /// `read`, `idempotent` or `write`.
+    /// Side effects of a call: `read`, `idempotent` or `write`.
     pub effect: String,
-    /// `never`, `ask` or `block`.
+    /// Whether its calls wait for approval: `never`, `ask` or `block`.
     pub approval: String,
 }

@@ -38,7 +38,7 @@ pub(crate) fn event(kind: &str, data: &impl Serialize) -> Option<Event> {
     match Event::default().event(kind).json_data(data) {
         Ok(event) => Some(event),
         Err(error) => {
-            tracing::error!(%error, kind, "a frame cannot be serialized");
+            tracing::error!(%error, kind, "a stream frame cannot be serialized; the stream ends");
             None
         }
     }

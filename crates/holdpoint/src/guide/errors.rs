@@ -37,7 +37,7 @@
 //! match engine.decide(decision).await? {
 //!     Verdict::Accepted | Verdict::AlreadyApplied => println!("It continues."),
 //!     Verdict::ToolChanged => println!("Please look again."),
-//!     Verdict::Refused(why) => assert_eq!(why, Refusal::RunOver),
+//!     Verdict::Refused(why) => assert_eq!(why, Refusal::UnknownCall),
 //! }
 //!
 //! let unknown = engine.run(Message::to("klerk", "Hello")).await;

@@ -1,4 +1,4 @@
-//! Decisions as a client sends them, and what each asks the engine to do.
+//! Decisions as a client sends them, and their conversion for the engine.
 
 use std::sync::Arc;
 
@@ -24,23 +24,23 @@ use crate::wire::enums::ResumeMode;
 /// Maximum number of decisions in one request.
 pub const ENTRIES_MAX: usize = 1_000;
 
-/// `POST /v1/approvals/{id}/approve`
+/// Body of `POST /v1/approvals/{id}/approve`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Approve {
-    /// What shall run in place of what is shown.
+    /// Arguments to run instead of the held ones. Absent: the held arguments run unchanged.
     #[serde(default, deserialize_with = "not_null")]
     #[schema(value_type = Option<Object>, nullable = false)]
     pub arguments: Option<Value>,
-    /// Of the arguments as they are shown, 64 hex digits: others than these are not approved. Any other text is the
-    /// digest of nothing.
+    /// Digest of the arguments that the approver has seen (64 hex digits). If the held arguments have another digest,
+    /// the request is refused with `DIGEST_MISMATCH`.
     #[serde(default, deserialize_with = "digest_or_text")]
     #[schema(value_type = Option<String>, nullable = false)]
     pub expect_digest: Option<Digest>,
     #[serde(default, deserialize_with = "present")]
     #[schema(nullable = false)]
     pub note: Option<Remark>,
-    /// Later calls of this tool by this agent in this thread are not held for the reasons that held this one.
+    /// If true, later calls of this tool by this agent in this thread are not held for the reasons that held this one.
     #[serde(default, deserialize_with = "present")]
     #[schema(nullable = false)]
     pub apply_to_future: Option<bool>,
@@ -61,7 +61,7 @@ impl Approve {
     }
 }
 
-/// `POST /v1/approvals/{id}/reject`
+/// Body of `POST /v1/approvals/{id}/reject`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Reject {
@@ -87,11 +87,11 @@ impl Reject {
     }
 }
 
-/// `POST /v1/approvals/{id}/answer`: either of the two.
+/// Body of `POST /v1/approvals/{id}/answer`. Send exactly one of the two fields.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Answer {
-    /// The answer to a question; for a call in doubt: it happened, and this is its result. Any JSON value.
+    /// The answer to a question. For a call in doubt: it took effect, and this is its result. Any JSON value.
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = Option<Value>)]
     pub result: Option<Value>,
@@ -100,7 +100,7 @@ pub struct Answer {
     pub choice: Option<Choice>,
 }
 
-/// How to settle a call in doubt.
+/// How to settle a call in doubt: run it again, or cancel it with its outcome unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Choice {
@@ -126,7 +126,7 @@ impl Answer {
                 return Err(bad_field("result", "the answer is empty; send `result` or `choice`"));
             }
             (_, Some(_), Some(_)) => {
-                return Err(bad_field("choice", "the answer has a `result` too; send one of the two"));
+                return Err(bad_field("choice", "the answer also has a `result`; send one of the two"));
             }
             (SuspensionKind::Question | SuspensionKind::InDoubt, Some(result), None) => {
                 resume(Payload::Result(Arc::new(result)))
@@ -169,7 +169,9 @@ fn require_approval(held: &SuspensionView) -> Result<(), ApiError> {
 fn wrong_kind(kind: SuspensionKind, instead: &str) -> ApiError {
     ApiError::new(
         Code::WrongKind,
-        format!("the call is held as `{kind}`, is not answered in this way, and is still held; {instead}"),
+        format!(
+            "a call that is held as `{kind}` cannot be answered in this way, and it is still held; {instead}"
+        ),
     )
     .with("kind", kind.as_str())
 }
@@ -187,7 +189,7 @@ fn decide_on(held: &SuspensionView, by: Principal, answer: deciding::Answer) -> 
     }
 }
 
-/// `POST /v1/runs/{id}/decisions`: each entry is read and judged alone.
+/// Body of `POST /v1/runs/{id}/decisions`. Each decision is parsed and judged independently of the others.
 #[derive(Clone, Debug, PartialEq, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Decisions {
@@ -196,34 +198,37 @@ pub struct Decisions {
     pub decisions: Vec<Value>,
 }
 
-/// One decision about one call.
+/// A decision about one call.
 #[derive(Clone, Debug, PartialEq, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DecisionEntry {
     pub call_id: ForeignId,
     pub action: WordAction,
-    /// To recognise a repeat; scoped to the run.
+    /// Makes the decision idempotent: a repeat with the same id and the same content is `already_applied`. Scoped to
+    /// the run.
     #[serde(default, deserialize_with = "present")]
     #[schema(nullable = false)]
     pub decision_id: Option<ForeignId>,
-    /// The very opening that it answers, as `suspension.id` or `approval_id` shows it: nothing that is asked about the
-    /// call later. Without it the decision answers whatever holds the call when it arrives.
+    /// The suspension that this decision answers (`suspension.id` or `approval_id`). If another one holds the call by
+    /// then, the outcome is `conflict`. If absent, the decision answers the suspension that holds the call when it
+    /// arrives. Required for a call in doubt.
     #[serde(default, deserialize_with = "present")]
     #[schema(nullable = false)]
     pub suspension_id: Option<ForeignId>,
-    /// Of the arguments as they were shown: others than these are not decided on.
+    /// Digest of the arguments that the approver has seen (64 hex digits). If the held arguments have another digest,
+    /// the outcome is `conflict`.
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = Option<String>, pattern = "^[0-9a-f]{64}$", nullable = false)]
     pub expect_digest: Option<Digest>,
-    /// Any JSON value.
+    /// The result or answer with which the call resumes. Any JSON value.
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = Option<Value>)]
     pub result: Option<Value>,
-    /// The client that ran the call reports that it failed.
+    /// Why the call failed, reported by the client that executed it.
     #[serde(default, deserialize_with = "present")]
     #[schema(nullable = false)]
     pub error: Option<FaultText>,
-    /// Only where the call waits for an approval.
+    /// Edited arguments. Only for a call that is held for approval.
     #[serde(default, deserialize_with = "not_null")]
     #[schema(value_type = Option<Object>, nullable = false)]
     pub arguments: Option<Value>,
@@ -273,14 +278,14 @@ impl DecisionEntry {
         }
     }
 
-    /// What the engine is asked to do, or why the entry asks for nothing that can be done.
+    /// The decision to submit to the engine, or why the entry is invalid.
     pub fn into_decide(self, tenant: &Tenant, run: &RunId, by: &Principal) -> Result<Decide, DecisionResult> {
         let invalid = |entry: &Self, why: &str| {
             Err(DecisionResult::new(&entry.call_id, entry.decision_id.as_deref(), Outcome::Invalid, why))
         };
         if self.decision_id.as_deref().is_some_and(|id| id.starts_with(DERIVED_ID_PREFIX)) {
             let why = format!(
-                "`decision_id` begins with `{DERIVED_ID_PREFIX}`, which is for the server; nothing was changed"
+                "`decision_id` begins with `{DERIVED_ID_PREFIX}`, which is reserved for the server; nothing was changed"
             );
             return invalid(&self, &why);
         }
@@ -302,7 +307,7 @@ impl DecisionEntry {
             }
             WordAction::Resume => {
                 if self.result.is_some() && self.error.is_some() {
-                    return invalid(&self, "it has a `result` and an `error`; nothing was changed");
+                    return invalid(&self, "send either `result` or `error`, not both; nothing was changed");
                 }
                 let payload = match (self.result, self.error) {
                     (Some(result), _) => Payload::Result(Arc::new(result)),
@@ -340,7 +345,7 @@ fn bounded_list<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Value>
     Ok(entries)
 }
 
-/// A text that is not a digest must match no arguments, so it becomes the digest of something that no arguments are.
+/// A text that is not a digest must not match any arguments, so it is replaced by a digest that no arguments can have.
 fn digest_or_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Digest>, D::Error> {
     let text = String::deserialize(deserializer)?;
     let digest = Digest::deserialize(text.as_str().into_deserializer());

@@ -17,12 +17,12 @@ use super::strict::{object, present, present_object};
 use super::text::{ForeignId, Id, Text};
 use crate::error::{ApiError, bad_field};
 
-/// `POST /v1/threads/{id}/messages`
+/// Body of `POST /v1/threads/{id}/messages`.
 #[derive(Clone, Debug, PartialEq, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PostMessage {
     pub agent: Text<1, 128>,
-    /// Either this or `content`.
+    /// The message as text. Send either `text` or `content`.
     #[serde(default, deserialize_with = "present")]
     #[schema(nullable = false)]
     pub text: Option<String>,
@@ -30,15 +30,16 @@ pub struct PostMessage {
     #[serde(default, deserialize_with = "content")]
     #[schema(schema_with = text_or_parts)]
     pub content: Option<Value>,
-    /// The id that the message gets.
+    /// The id of the new message. Default: the server generates one.
     #[serde(default, deserialize_with = "present")]
     #[schema(nullable = false)]
     pub message_id: Option<Id>,
-    /// The message that it begins after: edit and regenerate begin after an earlier one.
+    /// The id of the message to continue after, to edit or regenerate what followed it. Default: the newest message of
+    /// the thread.
     #[serde(default, deserialize_with = "present")]
     #[schema(nullable = false)]
     pub after: Option<ForeignId>,
-    /// Calls of this run are not held by policy. Needs the role `approve`.
+    /// If true, calls of this run are not held by policy. Needs the role `approve`.
     #[serde(default, deserialize_with = "present")]
     #[schema(nullable = false)]
     pub auto_approve: Option<bool>,
@@ -48,17 +49,17 @@ pub struct PostMessage {
     #[serde(default, deserialize_with = "present_object")]
     #[schema(nullable = false)]
     pub policy: Option<PolicyFields>,
-    /// Tools that the caller's front end runs.
+    /// Tools that the caller's front end executes, for this run only.
     #[serde(default, deserialize_with = "client_tools")]
     #[schema(nullable = false)]
     pub tools: Option<Vec<ClientTool>>,
-    /// JSON Schema that the last answer of the run has to fit; counts more than the agent's own.
+    /// JSON Schema for the final answer of the run. Takes precedence over the agent's own.
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = Option<Object>, nullable = false)]
     pub output_schema: Option<Map<String, Value>>,
 }
 
-/// A tool that the caller's front end runs.
+/// A tool that the caller's front end executes.
 #[derive(Clone, Debug, PartialEq, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ClientTool {
@@ -84,7 +85,7 @@ impl ClientTool {
 }
 
 impl PostMessage {
-    /// What the engine is asked to do. `may_loosen`: the caller may approve, and so may make fewer calls wait.
+    /// The message for the engine. `may_loosen`: the caller has the role `approve`, so it may loosen the policy.
     pub fn into_message(
         self,
         tenant: Tenant,
@@ -106,13 +107,13 @@ impl PostMessage {
         }
         let content = match (self.text, self.content) {
             (Some(_), Some(_)) => {
-                return Err(bad_field("content", "the message has a `text` too; send one of the two"));
+                return Err(bad_field("content", "the message also has a `text`; send one of the two"));
             }
             (Some(text), None) => Some(Value::String(text)),
             (None, content) => content,
         };
         if content.is_none() && self.after.is_none() {
-            return Err(bad_field("text", "the message is empty; say something in `text` or `content`"));
+            return Err(bad_field("text", "the message is empty; send `text` or `content`"));
         }
         Ok(posting::Message {
             tenant,

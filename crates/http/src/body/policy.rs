@@ -61,7 +61,7 @@ wire_enum! {
     }
 }
 
-/// What one message asks to be different. Absent fields keep the agent's value.
+/// Changes to the agent's policy for one run. Absent fields keep the agent's value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PolicyFields {
@@ -92,11 +92,13 @@ pub struct PolicyFields {
     #[serde(default, deserialize_with = "present")]
     #[schema(nullable = false)]
     pub on_busy: Option<OnBusy>,
-    /// Characters of one tool result that the model reads. More than the agent's value has no effect.
+    /// Maximum number of characters of one tool result that are sent to the model. A value above the agent's has no
+    /// effect.
     #[serde(default, deserialize_with = "present")]
     #[schema(nullable = false, minimum = 1, value_type = Option<u32>)]
     pub max_result_chars: Option<NonZeroU32>,
-    /// Runs that the run may start in all by delegating. More than the agent's value has no effect.
+    /// Maximum number of runs that this run may start by delegating, including the runs that those start. A value above
+    /// the agent's has no effect.
     #[serde(default, deserialize_with = "present")]
     #[schema(nullable = false)]
     pub descendants_max: Option<u32>,

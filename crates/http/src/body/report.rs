@@ -8,16 +8,16 @@ use super::strict::present;
 use super::text::FaultText;
 use crate::error::{ApiError, bad_field};
 
-/// `POST` to a callback: either of the two.
+/// Body of `POST /v1/callbacks/{callback}`. Send exactly one of the two fields.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Report {
-    /// The result of the call, or where the tool wishes to be called again, the answer that it then gets. Any JSON
-    /// value.
+    /// The result of the call. If the tool asked to be called again, this is the answer that it is called with. Any
+    /// JSON value.
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = Option<Value>)]
     pub result: Option<Value>,
-    /// The call failed, and why.
+    /// Why the call failed.
     #[serde(default, deserialize_with = "present")]
     #[schema(nullable = false)]
     pub error: Option<FaultText>,
@@ -36,7 +36,7 @@ impl Report {
             (None, Some(error)) => Ok(ReportOutcome::Error(error.into_string())),
             (None, None) => Err(bad_field("result", "the report is empty; send `result` or `error`")),
             (Some(_), Some(_)) => {
-                Err(bad_field("error", "the report has a `result` too; send one of the two"))
+                Err(bad_field("error", "the report also has a `result`; send one of the two"))
             }
         }
     }

@@ -11,11 +11,11 @@ use serde::{Deserialize, Deserializer};
 
 use crate::error::{ApiError, Code};
 
-/// A value may be as deep as anywhere else, not counting the fields around it.
+/// A value may be nested as deeply as anywhere else. The fields of the body around it are not counted.
 pub const BODY_DEPTH_MAX: usize = VALUE_DEPTH_MAX + 4;
 /// Maximum number of JSON values in a body. More would cost too much memory, however short their text is.
 pub const BODY_NODES_MAX: usize = VALUE_NODES_MAX;
-/// How much of a request a refusal repeats.
+/// Maximum number of characters of a request that an error message repeats.
 const QUOTED_CHARS_MAX: usize = 300;
 
 /// Parses a body that has not been checked. An empty one is `{}` if that is allowed, and then needs no content type.
@@ -110,7 +110,7 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for Object<T> {
     }
 }
 
-/// For an optional field: it is absent, or it has a value of its type. `null` is neither.
+/// For an optional field: it is absent or has a value of its type, but is never `null`.
 pub(crate) fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     deserializer: D,
 ) -> Result<Option<T>, D::Error> {

@@ -12,7 +12,7 @@ use crate::error::{ApiError, bad_field};
 
 const ID_CHARS_MAX: usize = 128;
 
-/// An id that a client chooses: `[A-Za-z0-9._:-]{1,128}`.
+/// An id chosen by the client: `[A-Za-z0-9._:-]{1,128}`.
 #[derive(Clone, Debug, PartialEq, Eq, ToSchema)]
 #[schema(value_type = String, pattern = "^[A-Za-z0-9._:-]{1,128}$")]
 pub struct Id(String);

@@ -12,11 +12,11 @@ use machine::json_value;
 /// Maximum size of all metadata of a thread, as JSON.
 const METADATA_BYTES_MAX: usize = 16 * 1024;
 
-/// `POST /v1/threads`
+/// Body of `POST /v1/threads`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PostThread {
-    /// One that exists gives the existing thread.
+    /// The id of the thread. If it already exists, that thread is returned. Default: the server generates one.
     #[serde(default, deserialize_with = "present")]
     #[schema(nullable = false)]
     pub id: Option<Id>,
@@ -41,21 +41,22 @@ impl PostThread {
     }
 }
 
-/// `POST /v1/threads/{id}/auto-approve`
+/// Body of `POST /v1/threads/{id}/auto-approve`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AutoApprove {
-    /// Later calls of this thread are not held by policy, unless the message that started their run tightened it; calls
-    /// already held stay held. False revokes every grant of the thread, also those that `apply_to_future` gave.
+    /// True: later calls of this thread are not held by policy, unless the message that started their run made the
+    /// policy stricter. Calls that are already held stay held. False: revokes every grant of the thread, including
+    /// those from `apply_to_future`.
     pub enabled: bool,
 }
 
-/// `POST /v1/runs/{id}/interrupt`
+/// Body of `POST /v1/runs/{id}/interrupt`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Interrupt {}
 
-/// `POST /v1/admin/reload`
+/// Body of `POST /v1/admin/reload`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AdminReload {}

@@ -23,17 +23,17 @@ impl ApiError {
         let (reason, message) = match why {
             ReportRefusal::AlreadyTaken => (
                 "taken",
-                "this callback was used already: what it said first is stored, and this was not taken. There is \
-                 nothing to repeat",
+                "this callback was already used: its first report is stored, and this one was not accepted. There is \
+                 nothing left to do",
             ),
             ReportRefusal::InFlight => (
                 "under_way",
-                "the call is not held yet, and this was not taken: answer the call with 202, and then report \
-                 again",
+                "the call is not held yet, and this report was not accepted; respond to the call with 202, then \
+                 report again",
             ),
             ReportRefusal::NoLongerHeld => (
                 "over",
-                "this callback was used already, or its call is not held any more; the result was not taken",
+                "this callback was already used, or its call is no longer held; the result was not accepted",
             ),
         };
         let error = Self::new(Code::CallbackSpent, message)
@@ -53,7 +53,8 @@ impl ApiError {
         Self::new(
             Code::InvalidArguments,
             format!(
-                "{why}; nothing was taken, and the call is still held. Report again, with what it waits for"
+                "{why}; the report was not accepted, and the call is still held. Report again with what the call \
+                 waits for"
             ),
         )
     }

@@ -4,7 +4,7 @@ use axum::http::StatusCode;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// What kind of refusal it is. Clients act on it; the message is for people.
+/// Identifies the kind of error. Programs should act on this code; the message is for people.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, ToSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Code {
@@ -12,25 +12,25 @@ pub enum Code {
     ActiveRunExists,
     AgentNotFound,
     ApprovalNotFound,
-    /// Decided already, expired, or its run is over.
+    /// The approval was decided or has expired, or its run has ended or is ending.
     ApprovalNotPending,
     BadRequest,
-    /// The single use of a callback is gone.
+    /// The callback was already used, or its call is not held.
     CallbackSpent,
     /// The arguments are not the ones that the approver has seen.
     DigestMismatch,
-    /// The server stops and takes nothing new.
+    /// The server is stopping and accepts no new requests.
     Draining,
     /// The key may not do this.
     Forbidden,
     GrantNotFound,
-    /// The key of a repeat came with another body.
+    /// The Idempotency-Key was already used with another body.
     IdempotencyConflict,
     /// A call that may or may not have taken effect has to be settled first.
     InDoubt,
-    /// A mistake of ours.
+    /// A bug in the server.
     Internal,
-    /// They do not fit the schema.
+    /// The arguments do not match the schema.
     InvalidArguments,
     MethodNotAllowed,
     /// There is no such route.
@@ -38,7 +38,7 @@ pub enum Code {
     /// The request comes from a web page of another origin.
     OriginRefused,
     QueueFull,
-    /// The tenant has as much in the store as it may.
+    /// The tenant has reached one of its quotas.
     QuotaReached,
     RateLimited,
     RunNotFound,
@@ -46,15 +46,15 @@ pub enum Code {
     StoreUnavailable,
     ThreadNotFound,
     TooLarge,
-    /// The tool is not the one that was shown any more.
+    /// The tool has changed since the approver was shown it.
     ToolChanged,
-    /// A client tool has the name of a tool of the server.
+    /// A client tool has the same name as a tool of the server.
     ToolNameTaken,
     Unauthorized,
-    /// Something that is stored cannot be decoded.
+    /// Stored data cannot be decoded.
     Unreadable,
     UnsupportedMediaType,
-    /// This kind of approval is answered in another way.
+    /// This kind of approval has to be answered in another way.
     WrongKind,
 }
 

@@ -15,25 +15,24 @@ impl ApiError {
         match refusal {
             Refusal::IdUsed => Self::new(
                 Code::IdempotencyConflict,
-                "this Idempotency-Key was used with another body; the first request keeps its effect, and this one had none",
+                "this Idempotency-Key was already used with another body. The first request stays in effect, and this \
+                 one changed nothing; choose a new key",
             ),
             Refusal::NotHeld
             | Refusal::Answered
             | Refusal::SuspensionNotNamed
             | Refusal::UnknownCall
-            | Refusal::Forbidden(_) => Self::not_pending(held, "is not open any more"),
-            Refusal::Expired => Self::not_pending(held, "can not be decided any more: its time is over"),
-            Refusal::RunOver => {
-                Self::not_pending(held, "is closed: its run is over, or on its way to its end")
-            }
+            | Refusal::Forbidden(_) => Self::not_pending(held, "is no longer open"),
+            Refusal::Expired => Self::not_pending(held, "can no longer be decided: it has expired"),
+            Refusal::RunOver => Self::not_pending(held, "is closed: its run has ended or is ending"),
             Refusal::DigestMismatch => {
                 let asked = held.opened.as_ref().and_then(|opened| opened.arguments.as_ref());
                 let shown = asked.map(|arguments| arguments.digest().to_string());
                 Self::new(
                     Code::DigestMismatch,
                     format!(
-                        "approval `{id}` is held with other arguments than `expect_digest` names; it was not \
-                         approved and is still held. Read it again"
+                        "the arguments of approval `{id}` do not match `expect_digest`; it was not approved and is \
+                         still pending. Read the approval again"
                     ),
                 )
                 .with("arguments_digest", shown)
@@ -46,13 +45,16 @@ impl ApiError {
 
     fn not_pending(held: &SuspensionView, why: &str) -> Self {
         let (id, status) = (&held.id, ApprovalStatus::from(held.status));
-        let decided = match &held.decided_by {
-            Some(by) => format!("approval `{id}` is {} by {by}", status.as_str()),
-            None => format!("approval `{id}` {why}"),
+        let decided = match (&held.decided_by, status) {
+            (Some(_), ApprovalStatus::Expired) => format!("approval `{id}` has expired"),
+            (Some(by), status) => format!("approval `{id}` was {} by {by}", status.as_str()),
+            (None, _) => format!("approval `{id}` {why}"),
         };
         let error = Self::new(
             Code::ApprovalNotPending,
-            format!("{decided}; this decision was not taken. GET /v1/approvals/{id} says what is recorded"),
+            format!(
+                "{decided}; this decision was not applied. GET /v1/approvals/{id} shows what is recorded"
+            ),
         )
         .with("status", status.as_str());
         match &held.decided_by {
@@ -71,15 +73,15 @@ impl ApiError {
                 Code::ToolChanged,
                 format!(
                     "the tool `{tool}` changed after this approval was shown; nothing ran, and the call is held again. \
-                     Look at the new approval and decide that one"
+                     Review the new approval and decide that one"
                 ),
             )
             .with("approval_id", id.as_str()),
             None => Self::new(
                 Code::ToolChanged,
                 format!(
-                    "the tool `{tool}` changed after this approval was shown, so the approval counts for nothing. No other \
-                     approval of the call was found; GET /v1/runs/{} shows in `pending` whether it is held",
+                    "the tool `{tool}` changed after this approval was shown, so the approval has no effect. No other \
+                     approval of the call was found; GET /v1/runs/{} shows in `pending` whether the call is held",
                     held.run
                 ),
             ),

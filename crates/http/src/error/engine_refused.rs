@@ -15,14 +15,14 @@ impl From<StoreError> for ApiError {
         match refused {
             StoreError::NotFound => Self::new(
                 Code::NotFound,
-                "there is nothing with this name here, and nothing was changed; check the id and the key's tenant",
+                "nothing exists under this id, and nothing was changed; check the id and the key's tenant",
             ),
             StoreError::Busy(busy) => busy.into(),
             StoreError::Fenced | StoreError::Behind | StoreError::Stale => {
-                tracing::warn!(refused = %refused, "a request gave up");
+                tracing::warn!(refused = %refused, "a request failed after repeated conflicts with concurrent changes");
                 Self::new(
                     Code::StoreUnavailable,
-                    "what this is about changed all the while, and nothing was recorded; send the request again",
+                    "the request kept conflicting with concurrent changes, and nothing was recorded; send it again",
                 )
             }
             StoreError::Failed(StoreFailure::Unavailable(why)) => {
@@ -40,7 +40,7 @@ impl From<StoreError> for ApiError {
                 )
             }
             StoreError::Failed(StoreFailure::Corrupt(why)) => {
-                tracing::error!(why, "something that is stored is unreadable; run `holdpoint doctor`");
+                tracing::error!(why, "stored data cannot be decoded; run `holdpoint doctor`");
                 Self::unreadable()
             }
             StoreError::Impossible(why) => {
@@ -57,22 +57,22 @@ impl ApiError {
     pub fn unreadable() -> Self {
         Self::new(
             Code::Unreadable,
-            "something that is stored of this cannot be decoded, and nothing was changed; interrupt the run or delete the \
-             thread, which both need no decoding, and report this to the operator of the server",
+            "some of the stored data cannot be decoded, and nothing was changed; interrupt the run or delete the thread \
+             (neither needs that data), and report this to the operator of the server",
         )
     }
 
-    /// A bug of ours. The server's log has the cause.
+    /// A bug in the server. Its log has the cause.
     #[must_use]
     pub fn internal() -> Self {
         Self::new(
             Code::Internal,
-            "this is a mistake of the server; its log says more. Read what is recorded before you try again",
+            "internal error; the server's log has the cause. Check what is recorded before you try again",
         )
     }
 }
 
-const EMPTY_MESSAGE: &str = "the message is empty; say something in `text` or `content`";
+const EMPTY_MESSAGE: &str = "the message is empty; send `text` or `content`";
 
 impl From<PostError> for ApiError {
     fn from(refused: PostError) -> Self {
@@ -86,7 +86,7 @@ impl From<PostError> for ApiError {
             PostError::Empty => bad_field("text", EMPTY_MESSAGE),
             PostError::TooLarge { bytes } => Self::new(
                 Code::TooLarge,
-                format!("the message has {bytes} bytes and was not taken; send at most {MESSAGE_BYTES_MAX}"),
+                format!("the message has {bytes} bytes and was not accepted; send at most {MESSAGE_BYTES_MAX}"),
             )
             .with("bytes_max", MESSAGE_BYTES_MAX),
             PostError::Unstorable(fault) => unstorable_content(&fault),
@@ -97,7 +97,7 @@ impl From<PostError> for ApiError {
             PostError::Loosening(refused) => refused.into(),
             PostError::ToolNameTaken(tool) => Self::new(
                 Code::ToolNameTaken,
-                format!("there is a tool `{tool}` already, and no run was started; give yours another name"),
+                format!("a tool `{tool}` already exists, and no run was started; give yours another name"),
             )
             .with("tool", tool.as_str()),
             PostError::BadTools { why } => bad_field("tools", &format!("{why}; no run was started")),
@@ -109,17 +109,17 @@ impl From<PostError> for ApiError {
             }
             PostError::MessageIdTaken(id) => bad_field(
                 "message_id",
-                &format!("the thread has a message `{id}` already; choose another id or leave it out"),
+                &format!("the thread already has a message `{id}`; choose another id or omit the field"),
             ),
             PostError::MessageIdReserved(id) => bad_field(
                 "message_id",
-                &format!("`{id}` looks like an id that the server makes; choose another one"),
+                &format!("`{id}` looks like an id that the server generates; choose another one"),
             ),
             PostError::KeyUsed { run } => Self::new(
                 Code::IdempotencyConflict,
                 format!(
-                    "this Idempotency-Key started run `{run}` with another body, and no run was started; choose a new \
-                     key"
+                    "this Idempotency-Key was already used with another body, for run `{run}`; no new run was started. \
+                     Choose a new key"
                 ),
             )
             .with("run_id", run.as_str()),
@@ -130,7 +130,7 @@ impl From<PostError> for ApiError {
             PostError::Quota(reached) => reached.into(),
             PostError::Draining => Self::new(
                 Code::Draining,
-                "this server is stopping and took nothing; send the request again, to the next one",
+                "this server is stopping and did not process the request; send it again to another server, or after the restart",
             ),
             PostError::Store(refused) => refused.into(),
         }
@@ -140,14 +140,14 @@ impl From<PostError> for ApiError {
 impl From<QuotaReached> for ApiError {
     fn from(QuotaReached { what, max }: QuotaReached) -> Self {
         let (quota, next) = match what {
-            Countable::Threads => ("max_threads", "delete threads that are not needed any more"),
+            Countable::Threads => ("max_threads", "delete threads that are no longer needed"),
             Countable::PendingApprovals => ("max_pending_approvals", "decide some of them"),
         };
         Self::new(
             Code::QuotaReached,
             format!(
-                "this tenant has {max} {}, which is all that it may have, and nothing was created; {next}, or ask the \
-                 operator to raise `limits.{quota}`",
+                "this tenant has reached its limit of {max} {}, and nothing was created; {next}, or ask the operator to \
+                 raise `limits.{quota}`",
                 what.as_str()
             ),
         )
@@ -157,7 +157,7 @@ impl From<QuotaReached> for ApiError {
 }
 
 impl From<Busy> for ApiError {
-    /// The status of the active run is a detail that only a caller who looks it up can add.
+    /// Does not include the status of the active run: the caller has to look it up and add it.
     fn from(busy: Busy) -> Self {
         match busy {
             Busy::ActiveRun(run) => Self::new(
@@ -170,7 +170,10 @@ impl From<Busy> for ApiError {
             .with("run_id", run.as_str()),
             Busy::QueueFull { max } => Self::new(
                 Code::QueueFull,
-                format!("{max} runs are queued on this thread, and no other was; wait until some have ended"),
+                format!(
+                    "{max} runs are queued on this thread, which is the limit, and no run was started; wait until some \
+                     have ended"
+                ),
             )
             .with("queued_max", max),
             Busy::InDoubt(run) => Self::new(

@@ -21,13 +21,13 @@ pub(crate) struct Agents {
 
 /// List agents
 #[utoipa::path(get, path = "/v1/agents", tag = "agents", operation_id = "list_agents",
-    responses((status = 200, description = "All that the key may use", body = Agents)))]
+    responses((status = 200, description = "The agents that the key may use", body = Agents)))]
 pub(crate) async fn list(State(server): State<Arc<Server>>, caller: Caller) -> Json<Agents> {
     let agents = server.agents();
     Json(Agents { agents: agents.iter().filter(|agent| caller.may_use(agent)).cloned().collect() })
 }
 
-/// Show an agent
+/// Get an agent
 #[utoipa::path(get, path = "/v1/agents/{name}", tag = "agents", operation_id = "show_agent",
     params(("name" = String, Path)),
     responses((status = 200, description = "The agent", body = AgentShown)))]
@@ -41,10 +41,10 @@ pub(crate) async fn show(
     agent.cloned().map(Json).ok_or_else(|| ApiError::no_agent(name.as_str()))
 }
 
-/// Read the configuration again
+/// Reload the configuration
 #[utoipa::path(post, path = "/v1/admin/reload", tag = "server", operation_id = "reload",
     request_body = AdminReload, responses(
-        (status = 200, description = "The agents from here on, as far as the key may use them", body = Agents)))]
+        (status = 200, description = "The agents after the reload that the key may use", body = Agents)))]
 pub(crate) async fn reload(
     State(server): State<Arc<Server>>,
     caller: Caller,
@@ -58,8 +58,8 @@ pub(crate) async fn reload(
         }
         Ok(()) => Ok(list(State(server), caller).await),
         Err(why) => {
-            tracing::warn!(why, "the configuration was not applied");
-            Err(ApiError::new(Code::BadRequest, format!("{why}; the configuration stays as it was")))
+            tracing::warn!(why, "configuration reload failed; the previous configuration stays in force");
+            Err(ApiError::new(Code::BadRequest, format!("{why}; the previous configuration stays in force")))
         }
     }
 }

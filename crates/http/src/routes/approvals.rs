@@ -31,11 +31,13 @@ use crate::wire::page::{Approvals, parse_page};
 /// Approvals per read.
 const ROWS_MAX: usize = 16;
 
-/// List approvals, oldest first; the pending ones unless another status is asked for
+/// List approvals, oldest first
+///
+/// Only pending approvals are listed unless `status` is given.
 #[utoipa::path(get, path = "/v1/approvals", tag = "approvals", operation_id = "list_approvals",
     params(("status" = Option<ApprovalStatus>, Query), ("run_id" = Option<String>, Query),
         ("thread_id" = Option<String>, Query), ("limit" = Option<u32>, Query), ("cursor" = Option<String>, Query)),
-    responses((status = 200, description = "One page", body = Approvals)))]
+    responses((status = 200, description = "One page of approvals", body = Approvals)))]
 pub(crate) async fn list(
     State(server): State<Arc<Server>>,
     caller: Caller,
@@ -79,7 +81,7 @@ pub(crate) async fn list(
     }
 }
 
-/// Show an approval
+/// Get an approval
 #[utoipa::path(get, path = "/v1/approvals/{id}", tag = "approvals", operation_id = "show_approval",
     params(("id" = String, Path)),
     responses((status = 200, description = "The approval", body = Approval)))]
@@ -91,11 +93,12 @@ pub(crate) async fn show(
     Ok(Json(build_approval(&server, &find(&server, &caller, &id).await?).await?))
 }
 
-/// Every change of the tenant's approvals, the pending ones first
+/// Stream the tenant's approvals
 ///
-/// Each frame has the event `approval` and no id: a client that reconnects starts over.
+/// Sends the pending approvals first, then every approval that is opened or closed. Each frame is an event of type
+/// `approval` without an id, so a client that reconnects starts over.
 #[utoipa::path(get, path = "/v1/approvals/stream", tag = "approvals", operation_id = "stream_approvals",
-    responses((status = 200, description = "A stream", body = String, content_type = "text/event-stream")))]
+    responses((status = 200, description = "A stream of server-sent events. The data of each event is an approval", body = String, content_type = "text/event-stream")))]
 pub(crate) async fn stream(
     State(server): State<Arc<Server>>,
     caller: Caller,
@@ -106,10 +109,10 @@ pub(crate) async fn stream(
     Ok(streaming::respond(&server, frames))
 }
 
-/// Yes: the call runs
+/// Approve a held call
 #[utoipa::path(post, path = "/v1/approvals/{id}/approve", tag = "approvals", operation_id = "approve",
     params(("id" = String, Path), ("Idempotency-Key" = Option<String>, Header)), request_body = Approve,
-    responses((status = 200, description = "The approval as it is now", body = Approval)))]
+    responses((status = 200, description = "The approval after the decision", body = Approval)))]
 pub(crate) async fn approve(
     State(server): State<Arc<Server>>,
     caller: Caller,
@@ -122,10 +125,10 @@ pub(crate) async fn approve(
     submit(&server, &caller, &received, held, decide).await
 }
 
-/// No: the call does not run
+/// Reject a held call
 #[utoipa::path(post, path = "/v1/approvals/{id}/reject", tag = "approvals", operation_id = "reject",
     params(("id" = String, Path), ("Idempotency-Key" = Option<String>, Header)), request_body = Reject,
-    responses((status = 200, description = "The approval as it is now", body = Approval)))]
+    responses((status = 200, description = "The approval after the decision", body = Approval)))]
 pub(crate) async fn reject(
     State(server): State<Arc<Server>>,
     caller: Caller,
@@ -138,10 +141,10 @@ pub(crate) async fn reject(
     submit(&server, &caller, &received, held, decide).await
 }
 
-/// The answer to a question, or what became of a call in doubt
+/// Answer a question, or settle a call in doubt
 #[utoipa::path(post, path = "/v1/approvals/{id}/answer", tag = "approvals", operation_id = "answer",
     params(("id" = String, Path), ("Idempotency-Key" = Option<String>, Header)), request_body = Answer,
-    responses((status = 200, description = "The approval as it is now", body = Approval)))]
+    responses((status = 200, description = "The approval after the decision", body = Approval)))]
 pub(crate) async fn answer(
     State(server): State<Arc<Server>>,
     caller: Caller,
@@ -155,7 +158,7 @@ pub(crate) async fn answer(
     submit(&server, &caller, &received, held, decide).await
 }
 
-/// Gives the decision to the run, unless this same request was answered before.
+/// Submits the decision to the run, unless this same request was answered before.
 async fn submit(
     server: &Arc<Server>,
     caller: &Caller,

@@ -22,12 +22,12 @@ use crate::extract::RequestBody;
 use crate::server::Server;
 use crate::wire::decision::DecisionResult;
 
-/// A tool that answered 202 says what became of its call
+/// Report the outcome of a tool call that was answered with 202
 ///
-/// The address and its token came with the call. No key is needed, and none helps.
+/// The callback address and its token come with the tool call. An API key is neither needed nor accepted.
 #[utoipa::path(post, path = "/v1/callbacks/{callback}", tag = "callbacks", operation_id = "report",
     params(("callback" = String, Path)), request_body = Report,
-    responses((status = 200, description = "It is stored, and the run continues", body = DecisionResult)))]
+    responses((status = 200, description = "The report is stored, and the run continues", body = DecisionResult)))]
 pub(crate) async fn report(
     State(server): State<Arc<Server>>,
     CallbackCaller { about, permit }: CallbackCaller,

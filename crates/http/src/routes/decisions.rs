@@ -20,10 +20,12 @@ use crate::server::Server;
 use crate::submit_decision::decide;
 use crate::wire::decision::{DecisionResult, DecisionResults, Outcome};
 
-/// Decide on held calls of a run, each alone
+/// Decide held calls of a run
+///
+/// Each decision is judged independently of the others.
 #[utoipa::path(post, path = "/v1/runs/{id}/decisions", tag = "runs", operation_id = "decide",
     params(("id" = String, Path), ("Idempotency-Key" = Option<String>, Header)), request_body = Decisions,
-    responses((status = 200, description = "The outcome of each, in the same order", body = DecisionResults)))]
+    responses((status = 200, description = "One outcome per decision, in the same order", body = DecisionResults)))]
 pub(crate) async fn decisions(
     State(server): State<Arc<Server>>,
     caller: Caller,

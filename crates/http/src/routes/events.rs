@@ -26,16 +26,17 @@ use crate::streaming;
 use crate::wire::event::Envelope;
 use crate::wire::page::{Events, parse_limit};
 
-/// The events of a run, from the one behind `after` on
+/// List or stream the events of a run
 ///
-/// With `Accept: text/event-stream` they are sent as they happen, those that have happened first, until the terminal
-/// event. `Last-Event-ID` counts more than `after`; where it is no number of this run everything is sent again.
+/// Returns the events after `after`. With `Accept: text/event-stream`, the response is a stream: first the past events,
+/// then new events as they happen, until the terminal event. `Last-Event-ID` takes precedence over `after`. If it is
+/// not the sequence number of an event of this run, all events are sent.
 #[utoipa::path(get, path = "/v1/runs/{id}/events", tag = "runs", operation_id = "run_events",
     params(("id" = String, Path), ("after" = Option<u64>, Query), ("limit" = Option<u32>, Query),
         ("Last-Event-ID" = Option<String>, Header)),
     responses((status = 200, content((Events = "application/json"), (String = "text/event-stream")),
-            description = "One page, or a stream"),
-        (status = 204, description = "Nothing is left of a run that has ended: a stream need not be opened again")))]
+            description = "One page of events, or a stream of events"),
+        (status = 204, description = "A stream was requested, but the run has ended and has no further events. Do not reconnect")))]
 pub(crate) async fn events(
     State(server): State<Arc<Server>>,
     caller: Caller,
@@ -132,7 +133,7 @@ impl RunWatcher {
             }
             Ok(Some(RunFrame::Live(frame))) => streaming::event(frame.name, &frame),
             Err(refused) => {
-                tracing::warn!(run = %self.run, %refused, "a stream ends early");
+                tracing::warn!(run = %self.run, %refused, "event stream ended early; the client can reconnect and continue");
                 None
             }
         }

@@ -23,10 +23,10 @@ use crate::wire::page::{Grants, parse_page};
 /// Grants per read. Little is read of each.
 const ROWS_MAX: usize = 100;
 
-/// List the grants of the tenant, newest first
+/// List the tenant's grants, newest first
 #[utoipa::path(get, path = "/v1/grants", tag = "grants", operation_id = "list_grants",
     params(("by" = Option<String>, Query), ("limit" = Option<u32>, Query), ("cursor" = Option<String>, Query)),
-    responses((status = 200, description = "One page", body = Grants)))]
+    responses((status = 200, description = "One page of grants", body = Grants)))]
 pub(crate) async fn list(
     State(server): State<Arc<Server>>,
     caller: Caller,
@@ -63,10 +63,12 @@ pub(crate) async fn list(
     }
 }
 
-/// Revoke a grant: later calls are held again
+/// Revoke a grant
+///
+/// Later calls are held again.
 #[utoipa::path(delete, path = "/v1/grants/{id}", tag = "grants", operation_id = "revoke_grant",
     params(("id" = String, Path)),
-    responses((status = 204, description = "It does not count any more")))]
+    responses((status = 204, description = "The grant is revoked")))]
 pub(crate) async fn revoke(
     State(server): State<Arc<Server>>,
     caller: Caller,
@@ -85,10 +87,10 @@ pub(crate) async fn revoke(
     }
 }
 
-/// Revoke every grant that a key has given
+/// Revoke all grants that a key has given
 #[utoipa::path(delete, path = "/v1/grants", tag = "grants", operation_id = "revoke_grants_of",
     params(("by" = String, Query)),
-    responses((status = 200, description = "How many there were", body = RevokedGrants)))]
+    responses((status = 200, description = "The number of grants that were revoked", body = RevokedGrants)))]
 pub(crate) async fn revoke_by(
     State(server): State<Arc<Server>>,
     caller: Caller,

@@ -15,22 +15,22 @@ use crate::server::Server;
 
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Health {
-    /// `ok`; a server that is not ready answers with an error.
+    /// Always `ok`. A server that is not ready responds with an error.
     status: &'static str,
 }
 
 const OK: Health = Health { status: "ok" };
 
-/// The process is alive
+/// Check that the process is alive
 #[utoipa::path(get, path = "/healthz", tag = "server", operation_id = "alive",
-    responses((status = 200, description = "It is", body = Health)))]
+    responses((status = 200, description = "The process is alive", body = Health)))]
 pub(crate) async fn alive() -> Json<Health> {
     Json(OK)
 }
 
-/// The server takes requests, and its store answers
+/// Check that the server accepts requests and that its store responds
 #[utoipa::path(get, path = "/readyz", tag = "server", operation_id = "ready",
-    responses((status = 200, description = "It does", body = Health)))]
+    responses((status = 200, description = "The server is ready", body = Health)))]
 pub(crate) async fn ready(State(server): State<Arc<Server>>) -> Result<Json<Health>, ApiError> {
     if server.is_draining() {
         return Err(draining_error());
@@ -39,9 +39,9 @@ pub(crate) async fn ready(State(server): State<Arc<Server>>) -> Result<Json<Heal
     Ok(Json(OK))
 }
 
-/// Numbers for a monitoring system
+/// Get the metrics of this server
 #[utoipa::path(get, path = "/metrics", tag = "server", operation_id = "metrics",
-    responses((status = 200, description = "OpenMetrics", body = String, content_type = "application/openmetrics-text")))]
+    responses((status = 200, description = "Metrics in the OpenMetrics text format", body = String, content_type = "application/openmetrics-text")))]
 pub(crate) async fn metrics(State(server): State<Arc<Server>>) -> Result<impl IntoResponse, ApiError> {
     let kind = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
     let shown = server.metrics.render(&server.engine, server.limits.run_counts_age_max).await?;

@@ -33,10 +33,10 @@ use crate::wire::run::Posted;
 /// Messages per read.
 const ROWS_MAX: usize = 16;
 
-/// Say something to an agent: a run begins
+/// Post a message to an agent and start a run
 #[utoipa::path(post, path = "/v1/threads/{id}/messages", tag = "threads", operation_id = "post_message",
     params(("id" = String, Path), ("Idempotency-Key" = Option<String>, Header)),
-    request_body = PostMessage, responses((status = 202, description = "The run that it started", body = Posted)))]
+    request_body = PostMessage, responses((status = 202, description = "The run that the message started", body = Posted)))]
 pub(crate) async fn post(
     State(server): State<Arc<Server>>,
     caller: Caller,
@@ -107,10 +107,12 @@ async fn post_error(server: &Server, caller: &Caller, refused: PostError) -> Res
     Ok(error.with("status", status.map(|status| status.as_str())))
 }
 
-/// What was said in a thread, in the order in which it joined
+/// List the messages of a thread, oldest first
+///
+/// The order is that in which messages joined the thread. A queued message joins when its run starts.
 #[utoipa::path(get, path = "/v1/threads/{id}/messages", tag = "threads", operation_id = "list_messages",
     params(("id" = String, Path), ("limit" = Option<u32>, Query), ("cursor" = Option<String>, Query)),
-    responses((status = 200, description = "One page", body = Messages)))]
+    responses((status = 200, description = "One page of messages", body = Messages)))]
 pub(crate) async fn list(
     State(server): State<Arc<Server>>,
     caller: Caller,

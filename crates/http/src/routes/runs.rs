@@ -47,7 +47,7 @@ const ROWS_MAX: usize = 100;
 #[utoipa::path(get, path = "/v1/runs", tag = "runs", operation_id = "list_runs",
     params(("status" = Option<RunStatus>, Query), ("thread_id" = Option<String>, Query),
         ("agent" = Option<String>, Query), ("limit" = Option<u32>, Query), ("cursor" = Option<String>, Query)),
-    responses((status = 200, description = "One page", body = Runs)))]
+    responses((status = 200, description = "One page of runs", body = Runs)))]
 pub(crate) async fn list(
     State(server): State<Arc<Server>>,
     caller: Caller,
@@ -94,7 +94,7 @@ fn only_agent(caller: &Caller) -> Option<AgentName> {
     agents.first().cloned()
 }
 
-/// Show a run
+/// Get a run
 #[utoipa::path(get, path = "/v1/runs/{id}", tag = "runs", operation_id = "show_run", params(("id" = String, Path)),
     responses((status = 200, description = "The run", body = Run)))]
 pub(crate) async fn show(
@@ -106,9 +106,9 @@ pub(crate) async fn show(
     Ok(Json(run_with_output(&server, &caller, &view).await?))
 }
 
-/// The calls of a run, in the order in which the model asked for them
+/// List the tool calls of a run, in the order in which the model requested them
 #[utoipa::path(get, path = "/v1/runs/{id}/calls", tag = "runs", operation_id = "list_calls", params(("id" = String, Path)),
-    responses((status = 200, description = "All of them", body = Calls)))]
+    responses((status = 200, description = "All tool calls of the run", body = Calls)))]
 pub(crate) async fn calls(
     State(server): State<Arc<Server>>,
     caller: Caller,
@@ -209,17 +209,17 @@ fn run_too_large(server: &Server, run: &RunId) -> ApiError {
     ApiError::new(
         Code::TooLarge,
         format!(
-            "this run has more than the {bytes_max} bytes that are shown at once; read {instead} page by page"
+            "this run has more than the {bytes_max} bytes that fit in one response; read {instead} page by page"
         ),
     )
     .with("bytes_max", bytes_max)
     .with("instead", instead)
 }
 
-/// The messages as the model sees them now
+/// Get the messages of a run as the model sees them now
 #[utoipa::path(get, path = "/v1/runs/{id}/transcript", tag = "runs", operation_id = "show_transcript",
     params(("id" = String, Path)),
-    responses((status = 200, description = "All of them", body = Transcript)))]
+    responses((status = 200, description = "All messages that the model sees", body = Transcript)))]
 pub(crate) async fn transcript(
     State(server): State<Arc<Server>>,
     caller: Caller,
@@ -256,9 +256,9 @@ async fn model_messages(
     messages.map_err(|refused| run_refused(run, refused))
 }
 
-/// The durable state of a run
+/// Get the durable state of a run
 #[utoipa::path(get, path = "/v1/runs/{id}/state", tag = "runs", operation_id = "show_state", params(("id" = String, Path)),
-    responses((status = 200, description = "By its paths", body = StateDocument)))]
+    responses((status = 200, description = "The state, keyed by path", body = StateDocument)))]
 pub(crate) async fn state(
     State(server): State<Arc<Server>>,
     caller: Caller,
@@ -275,11 +275,13 @@ pub(crate) async fn state(
     Ok(calls.encoded(&server, move |calls| StateDocument::new(&view, calls, &rows)).await)
 }
 
-/// End a run without waiting for anything
+/// Interrupt a run
+///
+/// The run ends without waiting for its calls.
 #[utoipa::path(post, path = "/v1/runs/{id}/interrupt", tag = "runs", operation_id = "interrupt_run",
     params(("id" = String, Path), ("Idempotency-Key" = Option<String>, Header)), request_body = Interrupt,
-    responses((status = 202, description = "It is on its way to its end, or there", body = Run),
-        (status = 200, description = "It had ended before", body = Run)))]
+    responses((status = 202, description = "The run is being interrupted, or is already interrupted", body = Run),
+        (status = 200, description = "The run had already ended", body = Run)))]
 pub(crate) async fn interrupt(
     State(server): State<Arc<Server>>,
     caller: Caller,

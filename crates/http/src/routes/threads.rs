@@ -30,8 +30,8 @@ const ROWS_MAX: usize = 100;
 
 /// Create a thread
 #[utoipa::path(post, path = "/v1/threads", tag = "threads", operation_id = "create_thread", request_body = PostThread, responses(
-    (status = 201, description = "The thread", body = Thread),
-    (status = 200, description = "A thread with this id exists, and stays as it is", body = Thread),
+    (status = 201, description = "The new thread", body = Thread),
+    (status = 200, description = "A thread with this id already exists. It is returned unchanged", body = Thread),
 ))]
 pub(crate) async fn create(
     State(server): State<Arc<Server>>,
@@ -67,7 +67,7 @@ pub(crate) async fn create(
 /// List threads, newest first
 #[utoipa::path(get, path = "/v1/threads", tag = "threads", operation_id = "list_threads",
     params(("limit" = Option<u32>, Query), ("cursor" = Option<String>, Query)),
-    responses((status = 200, description = "One page", body = Threads)))]
+    responses((status = 200, description = "One page of threads", body = Threads)))]
 pub(crate) async fn list(
     State(server): State<Arc<Server>>,
     caller: Caller,
@@ -103,7 +103,7 @@ pub(crate) async fn list(
     }
 }
 
-/// Show a thread
+/// Get a thread
 #[utoipa::path(get, path = "/v1/threads/{id}", tag = "threads", operation_id = "show_thread",
     params(("id" = String, Path)),
     responses((status = 200, description = "The thread", body = Thread)))]
@@ -118,7 +118,7 @@ pub(crate) async fn show(
 /// Delete a thread with its runs, approvals and logs
 #[utoipa::path(delete, path = "/v1/threads/{id}", tag = "threads", operation_id = "delete_thread",
     params(("id" = String, Path)),
-    responses((status = 204, description = "It is gone")))]
+    responses((status = 204, description = "The thread is deleted")))]
 pub(crate) async fn delete(
     State(server): State<Arc<Server>>,
     caller: Caller,
@@ -136,7 +136,7 @@ pub(crate) async fn delete(
     }
 }
 
-/// Let later calls of a thread through, or hold them again
+/// Turn auto-approve for a thread on or off
 #[utoipa::path(post, path = "/v1/threads/{id}/auto-approve", tag = "threads", operation_id = "auto_approve",
     params(("id" = String, Path)),
     request_body = AutoApprove, responses((status = 200, description = "The thread", body = Thread)))]

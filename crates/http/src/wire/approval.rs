@@ -25,32 +25,32 @@ pub struct Approval {
     pub agent: String,
     pub tool: String,
     pub tool_description: String,
-    /// The final ones, exactly what will run. Null where nothing is left to run.
+    /// The final arguments, exactly as the call will run with them. Null if there is nothing left to run.
     #[schema(value_type = Value)]
     pub arguments: Value,
-    /// What was shown before the approver changed it.
+    /// The arguments before the approver edited them. Absent if they were not edited.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Value>, nullable = false)]
     pub original_arguments: Option<Value>,
-    /// SHA-256 of the RFC 8785 form of `arguments`. Null where nothing is left to run.
+    /// SHA-256 of `arguments` in RFC 8785 form, as 64 lower-case hex digits. Null if there is nothing left to run.
     pub arguments_digest: Option<String>,
-    /// Of a call in doubt: the key that its attempts sent, under which the tool's service may know whether it took effect. A
-    /// retry sends the same one.
+    /// Only for a call in doubt: the idempotency key that its attempts sent. With it, the tool's service may be able to
+    /// say whether the call took effect. A retry sends the same key.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub idempotency_key: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub question: Option<String>,
-    /// What the answer to a question has to fit.
+    /// JSON Schema for the answer to a question. Absent if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Value>, nullable = false)]
     pub schema: Option<Value>,
-    /// What can be chosen where a call is in doubt.
+    /// Only for a call in doubt: the possible values of `choice`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub choices: Option<Vec<Choice>>,
-    /// From the run that a person started down to the held call.
+    /// The chain of runs from the one that a message started down to the run with the held call.
     pub path: Vec<PathStep>,
     pub status: ApprovalStatus,
     pub created_at: Time,
@@ -69,29 +69,28 @@ pub struct Approval {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub note: Option<String>,
-    /// True where something of it cannot be decoded: what was asked (`tool` is empty and `arguments` is null), or the answer
-    /// that its run has not processed.
+    /// True if part of the approval cannot be decoded: the request (then `tool` is empty and `arguments` is null), or
+    /// an answer that the run has not processed yet. Absent otherwise.
     #[serde(skip_serializing_if = "is_false")]
     #[schema(required = false)]
     pub unreadable: bool,
-    /// Present where the arguments or the question may not be what they look like: show this in their place, with its
-    /// warnings.
+    /// Present if the arguments or the question may not be what they look like. Show this instead of them, together
+    /// with its warnings.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub display: Option<Display>,
 }
 
-/// What an approver can safely be shown, and what to warn them of. It is derived and never stored.
+/// The arguments and the question in a form that is safe to show to an approver, with warnings. Derived, never stored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Display {
-    /// `arguments` as JSON text in one line, in which every character that cannot be seen is written as its number. It is
-    /// the same JSON.
+    /// `arguments` as one line of JSON text in which every invisible character is escaped. It parses to the same value.
     pub arguments: String,
-    /// `question`, escaped in the same way.
+    /// `question`, escaped in the same way. Absent if there is no question.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub question: Option<String>,
-    /// In this order, each at most once.
+    /// Each warning at most once, in the order in which `DisplayWarning` lists them.
     pub warnings: Vec<DisplayWarning>,
 }
 
@@ -99,9 +98,9 @@ pub struct Display {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum DisplayWarning {
-    /// It has characters that cannot be seen.
+    /// It contains invisible characters.
     Invisible,
-    /// A word has letters of two scripts.
+    /// A word mixes letters of two scripts.
     MixedScripts,
     /// Parts of it are displayed from right to left.
     RightToLeft,
@@ -217,7 +216,8 @@ fn sent_key(view: &SuspensionView, arguments: &Arguments) -> Option<String> {
     }
 }
 
-/// One run on the way to a held call, with the call of it that leads further down.
+/// One run on the path to a held call. `call_id` is its call that started the next run; in the last entry it is the
+/// held call itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct PathStep {
     pub run_id: String,

@@ -19,14 +19,14 @@ use super::is_false;
 use super::payload::CallError;
 use super::time::Time;
 
-/// One call, as `GET /v1/runs/{id}/calls` shows it.
+/// A tool call of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct Call {
     pub call_id: String,
     pub tool: String,
     pub step: u32,
     pub status: CallStatus,
-    /// The final ones: what runs, or ran.
+    /// The final arguments, with which the call runs or ran.
     #[schema(value_type = Value)]
     pub arguments: Value,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -38,11 +38,11 @@ pub struct Call {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub denied: Option<Denied>,
-    /// It may have taken effect.
+    /// True if the call failed or was cancelled but may have taken effect. Absent otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub outcome_unknown: Option<bool>,
-    /// The last attempt's number; 0 where none was started.
+    /// Number of the last attempt; 0 if none has started.
     pub attempts: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
@@ -55,7 +55,7 @@ pub struct Denied {
     pub reason: Option<String>,
 }
 
-/// What holds a call.
+/// Why a call is held, and what it waits for.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct Suspension {
     pub id: String,
@@ -67,11 +67,11 @@ pub struct Suspension {
     #[schema(value_type = Option<Value>, nullable = false)]
     pub schema: Option<Value>,
     pub resume_mode: ResumeMode,
-    /// Where a person answers it.
+    /// The approval with which a person answers. Absent if no person has to answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub approval_id: Option<String>,
-    /// Of a call in doubt: the key that its attempts sent. A retry sends the same one.
+    /// Only for a call in doubt: the idempotency key that its attempts sent. A retry sends the same key.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub idempotency_key: Option<String>,
@@ -99,17 +99,18 @@ impl Suspension {
     }
 }
 
-/// `GET /v1/runs/{id}/calls`
+/// Response of `GET /v1/runs/{id}/calls`.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct Calls {
     pub calls: Vec<Call>,
-    /// True where an event of the run cannot be decoded: a call may be missing or look older than it is.
+    /// True if an event of the run cannot be decoded, so that a call may be missing or shown in an outdated state.
+    /// Absent otherwise.
     #[serde(skip_serializing_if = "is_false")]
     #[schema(required = false)]
     pub unreadable: bool,
 }
 
-/// The answer that a call resumes with.
+/// The decision with which a call resumes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct ResumeDecision {
     pub by: String,

@@ -6,7 +6,7 @@ use utoipa::ToSchema;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct DecisionResult {
-    /// As it was sent; empty where none was.
+    /// The `call_id` that was sent; empty if it was missing.
     pub call_id: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
@@ -19,12 +19,12 @@ pub struct DecisionResult {
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
     Applied,
-    /// The same decision again.
+    /// A repeat of the same decision.
     AlreadyApplied,
-    /// Not held, decided otherwise, or the id was used for something else.
+    /// The call is not held or was decided otherwise, or the id was used for another decision.
     Conflict,
     NotFound,
-    /// Malformed, or it fails the schema: still held.
+    /// Malformed, or it does not match the schema. The call is still held.
     Invalid,
     Forbidden,
 }
@@ -69,7 +69,7 @@ impl Outcome {
     }
 }
 
-/// The answers to a list of decisions: one for each entry, in the same order.
+/// The results of a list of decisions: one per decision, in the same order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct DecisionResults {
     pub results: Vec<DecisionResult>,

@@ -24,33 +24,34 @@ use super::run::{Pending, RunError, Termination, Usage};
 use super::state;
 use super::time::Time;
 
-/// One event, in a stream and in a list alike.
+/// A stored event. Lists and streams use the same form.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct Envelope {
-    /// From 1, without gaps.
+    /// Sequence number within the run: starts at 1 and has no gaps.
     pub seq: u64,
     #[serde(rename = "type")]
     pub name: &'static str,
     pub thread_id: String,
     pub run_id: String,
-    /// Null outside a step.
+    /// Step number; null outside a step.
     pub step: Option<u32>,
-    /// Null where the event cannot be decoded.
+    /// When the event happened; null if the event cannot be decoded.
     pub ts: Option<Time>,
     pub v: u16,
     pub payload: Payload,
-    /// On the last event of a commit.
+    /// The name of the checkpoint. Only on the last event of a commit.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub checkpoint: Option<Checkpoint>,
-    /// True where the event is stored and cannot be decoded: its type is `event.unreadable`, its payload is empty.
+    /// True if the stored event cannot be decoded. Then `type` is `event.unreadable` and `payload` is empty. Absent
+    /// otherwise.
     #[serde(skip_serializing_if = "is_false")]
     #[schema(required = false)]
     pub unreadable: bool,
 }
 
 impl Envelope {
-    /// `body` is what other events say about the message that this event adds, or about the end of the run. A
+    /// `body` is what other events contain of the message that this event adds, or of the end of the run. A
     /// [`super::hydrate::EventHydrator`] collects it.
     #[must_use]
     pub fn new(thread: &ThreadId, run: &RunId, committed: &CommittedEvent, body: HydratedBody) -> Self {

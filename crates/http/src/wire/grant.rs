@@ -13,42 +13,42 @@ use super::time::Time;
 pub struct Grant {
     pub id: String,
     pub thread_id: String,
-    /// Absent in auto-approve of a thread, which is for every tool.
+    /// Absent if the grant is auto-approve of a thread, which covers every tool.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub tool: Option<String>,
-    /// Absent in auto-approve of a thread, which is for every agent.
+    /// Absent if the grant is auto-approve of a thread, which covers every agent.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub agent: Option<String>,
-    /// The key that gave it.
+    /// The name of the key that gave it.
     pub by: String,
     pub since: Time,
-    /// The reasons that later calls are not held for. Every other one still holds them.
+    /// Later calls are not held for these reasons. Any other reason still holds them.
     pub covers: Vec<Covers>,
-    /// Its giver may no longer approve, so it does not count.
+    /// True if the key that gave it may no longer approve, so that the grant has no effect. Absent otherwise.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     #[schema(required = false)]
     pub lapsed: bool,
-    /// True where its reasons cannot be decoded: `covers` is empty, and it lifts none.
+    /// True if the reasons cannot be decoded. Then `covers` is empty and the grant has no effect. Absent otherwise.
     #[serde(skip_serializing_if = "is_false")]
     #[schema(required = false)]
     pub unreadable: bool,
 }
 
-/// A reason to hold a call.
+/// A reason to hold a call, which a grant can cover.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(tag = "reason", rename_all = "snake_case")]
 pub enum Covers {
-    /// Every reason but a message that tightened its run.
+    /// Every reason, except that the run's policy is stricter than its agent's.
     Any {},
     /// The tool's own `approval = "ask"`.
     Tool {},
-    /// A rule of the agent, by the SHA-256 of its content.
+    /// A rule of the agent, identified by the SHA-256 of its content.
     Rule { digest: String },
-    /// The agent's `policy.approval`, and any looser one.
+    /// The agent's `policy.approval`, at this value or a less strict one.
     AgentPolicy { approval: String },
-    /// This run is stricter than its agent's policy.
+    /// The policy of this run is stricter than its agent's.
     RunPolicy { run_id: String },
 }
 
@@ -93,7 +93,7 @@ const fn scope_name(scope: ApprovalScope) -> &'static str {
     }
 }
 
-/// How many grants a request revoked.
+/// The number of grants that a request revoked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct RevokedGrants {
     pub revoked: u64,

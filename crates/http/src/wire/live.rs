@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
-/// The envelope of an event without what only a stored event has.
+/// The envelope of a live item: that of an event, without the fields that only stored events have.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct Frame {
     #[serde(rename = "type")]
@@ -27,27 +27,27 @@ pub enum LivePayload {
     Progress(ProgressPayload),
 }
 
-/// `text.delta`, `reasoning.delta`, `tool.arguments_delta`
+/// Payload of `text.delta`, `reasoning.delta` and `tool.arguments_delta`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct DeltaPayload {
     pub message_id: String,
     pub attempt: u32,
-    /// Which call of the answer; 0 for text and reasoning. The id of that call is unknown until it is declared: the
-    /// model's own may be that of an earlier call.
+    /// Index of the call within the model's answer; 0 for text and reasoning. The call has no id yet: the id that the
+    /// model chose may belong to an earlier call, and then it gets another one.
     pub index: u16,
-    /// In characters, from 0 within its part and attempt.
+    /// Offset in characters, counted from 0 within the part and the attempt.
     pub offset: u64,
     pub text: String,
 }
 
-/// `step.reset`: what was said in an earlier attempt counts for nothing.
+/// Payload of `step.reset`: discard the deltas of earlier attempts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct ResetPayload {
     pub message_id: String,
     pub attempt: u32,
 }
 
-/// `tool.log`
+/// Payload of `tool.log`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct LogPayload {
     pub call_id: String,
@@ -55,7 +55,7 @@ pub struct LogPayload {
     pub text: String,
 }
 
-/// `tool.progress`
+/// Payload of `tool.progress`.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct ProgressPayload {
     pub call_id: String,

@@ -1,4 +1,4 @@
-//! A message of a thread, and what is sent to the model of it.
+//! A message of a thread, and the form in which it is sent to the model.
 
 use engine::store::MessageView;
 use machine::Timestamp;
@@ -18,48 +18,49 @@ pub struct Message {
     pub id: String,
     pub run_id: String,
     pub role: Role,
-    /// A text, or what the user sent. Of a tool: what the model reads.
+    /// The text. For a user message: the content that the client sent. For a tool message: the text that the model
+    /// reads.
     #[schema(value_type = Value)]
     pub content: Value,
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub tool_calls: Option<Vec<ToolCall>>,
-    /// The call that a tool message or a note is about.
+    /// Only in a tool message or a note: the call that it is about.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub call_id: Option<String>,
-    /// Of the call, in its tool message.
+    /// Only in a tool message: the status of its call.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub status: Option<CallStatus>,
-    /// Of a user's message: the caller who sent it. Absent where another run delegated the task, and in messages from before
-    /// this was stored.
+    /// Only in a user message: the caller who sent it. Absent if another run delegated the task, or if the message was
+    /// stored before senders were recorded.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub by: Option<String>,
-    /// Which of the agent's models answered, where it has several.
+    /// The model that answered. Absent unless the agent has several models.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub model: Option<String>,
-    /// Null where the message cannot be decoded.
+    /// When the message was added. Null only if the message cannot be decoded.
     pub created_at: Option<Time>,
-    /// True where the message cannot be decoded: `content` is null.
+    /// True if the message cannot be decoded. Then `content` is null. Absent otherwise.
     #[serde(skip_serializing_if = "is_false")]
     #[schema(required = false)]
     pub unreadable: bool,
 }
 
-/// A call that an assistant message asks for.
+/// A tool call that an assistant message requests.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct ToolCall {
     pub call_id: String,
     pub tool: String,
-    /// The model's own, also where something else ran.
+    /// The model's own arguments, even if the call ran with others.
     #[schema(value_type = Value)]
     pub arguments: Value,
 }
 
-/// What other events of the log say about a message, or about the end of a run.
+/// What other events of the log contain of a message, or of the end of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct HydratedBody {
     pub content: Value,
@@ -97,7 +98,7 @@ impl Message {
         }
     }
 
-    /// What the row of a message contains, without its event.
+    /// Built from the row of a message alone, because its event cannot be decoded.
     #[must_use]
     pub fn unreadable(view: &MessageView) -> Self {
         Self {
@@ -128,15 +129,15 @@ fn model_of(stored: &Stored) -> Option<String> {
     }
 }
 
-/// A message as the model sees it now, placeholders and cancelled results included.
+/// A message as the model sees it now. Placeholders and the results of cancelled calls are included.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct ModelSees {
-    /// Results and notes go to the model without an id.
+    /// Absent in tool results and notes, which the model receives without an id.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub id: Option<String>,
     pub role: Role,
-    /// Of a user's message: the caller who sent it. The model is not sent the name.
+    /// Only in a user message: the caller who sent it. The name is not sent to the model.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub by: Option<String>,
@@ -196,7 +197,7 @@ impl ToolCall {
     }
 }
 
-/// `GET /v1/runs/{id}/transcript`
+/// Response of `GET /v1/runs/{id}/transcript`.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct Transcript {
     pub messages: Vec<ModelSees>,

@@ -53,44 +53,44 @@ fn parse_cursor(cursor: &str) -> Result<String, ApiError> {
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct Threads {
     pub threads: Vec<Thread>,
-    /// Null at the end.
+    /// Cursor of the next page; null on the last page.
     pub next_cursor: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct Runs {
     pub runs: Vec<Run>,
-    /// Null at the end.
+    /// Cursor of the next page; null on the last page.
     pub next_cursor: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct Approvals {
     pub approvals: Vec<Approval>,
-    /// Null at the end.
+    /// Cursor of the next page; null on the last page.
     pub next_cursor: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct Grants {
     pub grants: Vec<Grant>,
-    /// Null at the end.
+    /// Cursor of the next page; null on the last page.
     pub next_cursor: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct Messages {
     pub messages: Vec<Message>,
-    /// Null at the end.
+    /// Cursor of the next page; null on the last page.
     pub next_cursor: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct Events {
     pub events: Vec<Envelope>,
-    /// The newest of the run, sent or not.
+    /// Sequence number of the run's newest event, whether or not it is on this page.
     pub last_seq: u64,
-    /// Where the next page begins; null at the end.
+    /// The value of `after` for the next page; null on the last page.
     pub next_after: Option<u64>,
 }
 

@@ -11,7 +11,7 @@ use super::message::Message;
 use super::run::{Pending, RunError, Termination, Usage};
 use super::time::Time;
 
-/// The type of the event says which one it is.
+/// The payload of an event. The `type` of the event determines which of these it is.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 #[serde(untagged)]
 pub enum Payload {
@@ -38,47 +38,48 @@ pub enum Payload {
     Unreadable(Unreadable),
 }
 
-/// `event.unreadable`: the event is stored and cannot be decoded.
+/// Payload of `event.unreadable`: the stored event cannot be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Unreadable {}
 
-/// `run.queued`, `run.started`, `run.waiting`, `run.resumed`, `run.interrupting`
+/// Payload of `run.queued`, `run.started`, `run.waiting`, `run.resumed` and `run.interrupting`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Status {
     pub status: RunStatus,
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub pending: Option<Vec<Pending>>,
-    /// Of `run.interrupting`: the caller who interrupted the run. Absent where a later message or its parent's end did.
+    /// Only in `run.interrupting`: the caller who interrupted the run. Absent if a later message or the end of its
+    /// parent run interrupted it.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub by: Option<String>,
 }
 
-/// `run.ending`: the end is decided; what executes is still awaited.
+/// Payload of `run.ending`: how the run will end is decided, and it waits for calls that are still executing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Ending {
     pub termination: Termination,
 }
 
-/// `run.completed`, `run.failed`, `run.interrupted`
+/// Payload of `run.completed`, `run.failed` and `run.interrupted`.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct Ended {
     pub status: RunStatus,
     pub termination: Termination,
     pub usage: Usage,
     pub error: Option<RunError>,
-    /// Of `run.interrupted`: the caller who interrupted the run, as in `run.interrupting`.
+    /// Only in `run.interrupted`: the caller who interrupted the run, as in `run.interrupting`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub by: Option<String>,
-    /// Where an output was wanted and the run ended by itself.
+    /// The structured output. Absent unless one was requested and the run ended by itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Value>, nullable = false)]
     pub output: Option<Value>,
 }
 
-/// `run.recovered`: another worker took over.
+/// Payload of `run.recovered`: another worker took over the run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Recovered {
     pub epoch: u64,
@@ -97,20 +98,20 @@ impl Lost {
     }
 }
 
-/// `step.started`, `step.ended`
+/// Payload of `step.started` and `step.ended`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Step {
     pub step: u32,
     pub message_id: String,
 }
 
-/// `message.added`
+/// Payload of `message.added`.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct Added {
     pub message: Message,
 }
 
-/// `model.retrying`
+/// Payload of `model.retrying`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Retrying {
     pub attempt: u32,
@@ -118,7 +119,7 @@ pub struct Retrying {
     pub at: Time,
 }
 
-/// `phase.answered`
+/// Payload of `phase.answered`.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct Answered {
     pub phase: Phase,
@@ -126,16 +127,16 @@ pub struct Answered {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub call_id: Option<String>,
-    /// Each with its name in `type`.
+    /// The actions that the hook returned. Each has its name in `type`.
     #[schema(value_type = Vec<Object>)]
     pub actions: Vec<Value>,
-    /// Why the hook gave no answer.
+    /// Why the hook gave no valid answer. Absent if it gave one.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub failed: Option<String>,
 }
 
-/// `state.changed`: what changed in the document of `GET /v1/runs/{id}/state`, as RFC 6902.
+/// Payload of `state.changed`: an RFC 6902 patch of the document that `GET /v1/runs/{id}/state` returns.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct Changed {
     pub patch: Vec<Patch>,
@@ -144,7 +145,7 @@ pub struct Changed {
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct Patch {
     pub op: PatchOp,
-    /// RFC 6901.
+    /// An RFC 6901 JSON Pointer.
     pub path: String,
     #[schema(value_type = Value)]
     pub value: Value,
@@ -156,18 +157,18 @@ pub enum PatchOp {
     Add,
 }
 
-/// `tool.requested`
+/// Payload of `tool.requested`.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct Requested {
     pub call_id: String,
     pub tool: String,
     #[schema(value_type = Value)]
     pub arguments: Value,
-    /// `RUN:STEP`
+    /// The step that requested the call, as `RUN_ID:STEP`.
     pub turn_id: String,
 }
 
-/// `tool.approval_requested`
+/// Payload of `tool.approval_requested`.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct ApprovalRequested {
     pub call_id: String,
@@ -180,7 +181,8 @@ pub struct ApprovalRequested {
     pub expires_at: Option<Time>,
 }
 
-/// `tool.approval_voided`: the approval counts for nothing, because the tool is not the one that was shown.
+/// Payload of `tool.approval_voided`: the approval has no effect, because the tool has changed since the approver was
+/// shown it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct ApprovalVoided {
     pub call_id: String,
@@ -191,7 +193,7 @@ pub struct ApprovalVoided {
     pub by: Option<String>,
 }
 
-/// `tool.approved`, `tool.denied`
+/// Payload of `tool.approved` and `tool.denied`.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct Decided {
     pub call_id: String,
@@ -199,13 +201,13 @@ pub struct Decided {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub reason: Option<String>,
-    /// What will run, where the approver changed it.
+    /// The arguments that will run. Absent unless the approver edited them.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Value>, nullable = false)]
     pub arguments: Option<Value>,
 }
 
-/// `tool.suspended`
+/// Payload of `tool.suspended`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Suspended {
     pub call_id: String,
@@ -213,17 +215,19 @@ pub struct Suspended {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub question: Option<String>,
-    /// The rule that let the call through to the client or service that performs it, counted from 0 in the agent's configuration.
+    /// The rule because of which the call went to the client or service that executes it without waiting for approval:
+    /// its index in the agent's configuration, counted from 0. Absent if no rule was involved.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub rule: Option<u16>,
-    /// Who gave the standing approval that let this call through.
+    /// Who gave the grant, or loosened the policy, because of which the call did not wait for approval. Absent if no
+    /// grant or looser policy was involved.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub let_through_by: Option<String>,
 }
 
-/// `tool.resumed`
+/// Payload of `tool.resumed`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Resumed {
     pub call_id: String,
@@ -231,23 +235,25 @@ pub struct Resumed {
     pub by: String,
 }
 
-/// `tool.execution_started`
+/// Payload of `tool.execution_started`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Started {
     pub call_id: String,
     pub tool: String,
     pub attempt: u32,
-    /// The rule that let the call through, counted from 0 in the agent's configuration.
+    /// The rule because of which the call did not wait for approval: its index in the agent's configuration, counted
+    /// from 0. Absent if no rule was involved.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub rule: Option<u16>,
-    /// Who gave the standing approval that let this call through.
+    /// Who gave the grant, or loosened the policy, because of which the call did not wait for approval. Absent if no
+    /// grant or looser policy was involved.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub let_through_by: Option<String>,
 }
 
-/// `tool.execution_succeeded`
+/// Payload of `tool.execution_succeeded`.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct Succeeded {
     pub call_id: String,
@@ -258,12 +264,12 @@ pub struct Succeeded {
     pub warning: Option<String>,
 }
 
-/// `tool.execution_failed`
+/// Payload of `tool.execution_failed`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Failed {
     pub call_id: String,
     pub error: CallError,
-    /// An earlier attempt may have taken effect.
+    /// True if an earlier attempt may have taken effect. Absent otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub outcome_unknown: Option<bool>,
@@ -282,19 +288,19 @@ impl CallError {
     }
 }
 
-/// `tool.cancelled`
+/// Payload of `tool.cancelled`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Cancelled {
     pub call_id: String,
-    /// The reason that the canceller gave, or one word for the cause.
+    /// The reason given with the cancelling decision, or one word for the cause, such as `run_ended`.
     pub reason: String,
-    /// It may have taken effect.
+    /// True if the call may have taken effect. Absent otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub outcome_unknown: Option<bool>,
 }
 
-/// `child.started`, `child.ended`
+/// Payload of `child.started` and `child.ended`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Child {
     pub call_id: String,

@@ -17,24 +17,24 @@ pub struct Run {
     pub thread_id: String,
     pub agent: String,
     pub status: RunStatus,
-    /// Null until the end.
+    /// How the run ended; null until it has ended.
     pub termination: Option<Termination>,
-    /// Of the last step that started; 0 before the first.
+    /// Number of the last step that started; 0 if none has started.
     pub step: u32,
-    /// Every open suspension in call order, in every status.
+    /// Every open suspension, in call order, whatever the status of the run.
     pub pending: Vec<Pending>,
     pub usage: Usage,
-    /// Null unless the run failed.
+    /// Why the run failed; null unless it failed.
     pub error: Option<RunError>,
-    /// Where an output was wanted and the run ended by itself. Lists leave it out.
+    /// The structured output. Absent unless one was requested and the run ended by itself. Always absent in lists.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Value>, nullable = false)]
     pub output: Option<Value>,
     pub created_at: Time,
     pub started_at: Option<Time>,
     pub ended_at: Option<Time>,
-    /// True where the state of the run cannot be decoded: `termination`, `step`, `pending`, `usage` and `error` say nothing.
-    /// It can be interrupted all the same.
+    /// True if the state of the run cannot be decoded. Then `termination`, `step`, `pending`, `usage` and `error` are
+    /// empty, but the run can still be interrupted. Absent otherwise.
     #[serde(skip_serializing_if = "is_false")]
     #[schema(required = false)]
     pub unreadable: bool,
@@ -69,7 +69,8 @@ impl Run {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Termination {
     pub reason: Reason,
-    /// For `stopped`: `rejected`, `expired` or the type of the stop condition. For `cancelled`: who took its place.
+    /// For `stopped`: `rejected`, `expired` or the type of the stop condition. For `cancelled`: `superseded` or
+    /// `by_parent`; absent if a caller interrupted the run.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub code: Option<String>,
@@ -152,13 +153,13 @@ impl RunError {
     }
 }
 
-/// One open suspension, in short.
+/// An open suspension, in short form.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Pending {
     pub call_id: String,
     pub tool: String,
     pub kind: SuspensionKind,
-    /// Where a person answers it.
+    /// The approval with which a person answers. Absent if no person has to answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub approval_id: Option<String>,
@@ -176,7 +177,7 @@ impl Pending {
     }
 }
 
-/// Tokens that were used.
+/// The number of tokens that the run has used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Usage {
     pub input_tokens: u64,
@@ -190,7 +191,7 @@ impl Usage {
     }
 }
 
-/// The answer to a message that started a run.
+/// The run that a message started.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Posted {
     pub run_id: String,

@@ -17,26 +17,26 @@ use super::enums::CallStatus;
 use super::is_false;
 use super::time::Time;
 
-/// `GET /v1/runs/{id}/state`
+/// Response of `GET /v1/runs/{id}/state`.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct State {
     #[serde(rename = "__run")]
     pub run: RunState,
-    /// By call id.
+    /// All calls, by call id.
     #[serde(rename = "__tool_call_states")]
     pub tool_call_states: BTreeMap<String, ToolCallState>,
-    /// By call id: only those that are held.
+    /// The held calls, by call id.
     #[serde(rename = "__suspended_tool_calls")]
     pub suspended_tool_calls: BTreeMap<String, SuspendedCall>,
-    /// By call id: only those that have been answered and have not gone on.
+    /// The decisions on calls that were decided and have not continued yet, by call id.
     #[serde(rename = "__resume_decisions")]
     pub resume_decisions: BTreeMap<String, ResumeDecision>,
-    /// True where something of it cannot be decoded. What can be is there.
+    /// True if part of the state cannot be decoded. The rest is included. Absent otherwise.
     #[serde(skip_serializing_if = "is_false")]
     #[schema(required = false)]
     pub unreadable: bool,
-    /// What plugins keep, under `PLUGIN.KEY`; what they keep for the thread under `thread:PLUGIN.KEY`. In the place of a
-    /// value that cannot be decoded is `{"unreadable": true}`.
+    /// Values that plugins store: for the run under `PLUGIN.KEY`, for the thread under `thread:PLUGIN.KEY`. A value
+    /// that cannot be decoded is replaced by `{"unreadable": true}`.
     #[serde(flatten)]
     #[schema(value_type = Object)]
     pub plugins: BTreeMap<String, Value>,
@@ -46,12 +46,12 @@ pub struct State {
 pub struct RunState {
     pub id: String,
     pub status: Layer,
-    /// Null until the run is done.
+    /// Why the run is done; null until then.
     pub done_reason: Option<String>,
     pub updated_at: Time,
 }
 
-/// The run-level machine: a queued run has not begun, one that is interrupted is done in the same commit.
+/// State of the run-level state machine. Queued runs and runs that are being interrupted count as `running`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Layer {

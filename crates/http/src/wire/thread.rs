@@ -12,21 +12,22 @@ use super::time::Time;
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct Thread {
     pub id: String,
-    /// Empty where it cannot be decoded.
+    /// The metadata that the client stored; empty if it cannot be decoded.
     #[schema(value_type = Object)]
     pub metadata: Value,
-    /// Later calls are not held by policy.
+    /// True if later calls are not held by policy.
     pub auto_approve: bool,
-    /// Tools for which an approval with `apply_to_future` gave a grant. `GET /v1/grants` says what each covers.
+    /// Tools that have a grant from an approval with `apply_to_future`. `GET /v1/grants` shows what each grant covers.
+    /// Absent if there are none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(required = false)]
     pub approved_tools: Vec<String>,
     pub created_at: Time,
-    /// The run in front, while one has not ended.
+    /// The run that is executing, waiting or first in the queue. Absent if every run of the thread has ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub active_run_id: Option<String>,
-    /// True where `metadata` cannot be decoded.
+    /// True if `metadata` cannot be decoded. Absent otherwise.
     #[serde(skip_serializing_if = "is_false")]
     #[schema(required = false)]
     pub unreadable: bool,

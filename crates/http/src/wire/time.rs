@@ -4,7 +4,7 @@ use machine::Timestamp;
 use serde::{Serialize, Serializer};
 use utoipa::ToSchema;
 
-/// A point in time.
+/// A point in time: RFC 3339, UTC, with milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ToSchema)]
 #[schema(value_type = String, format = DateTime, examples("2026-01-01T00:00:00.000Z"))]
 pub struct Time(pub Timestamp);

@@ -220,8 +220,9 @@ impl HookGate {
 
 static GATE_OF_X: HookGate = HookGate::new("x");
 static GATE_OF_Y: HookGate = HookGate::new("y");
+static GATE_OF_Z: HookGate = HookGate::new("z");
 
-/// Keeps the calls `x` and `y` at the gate until they are let through.
+/// Keeps the calls `x`, `y` and `z` at the gate until they are let through.
 fn with_a_gated_hook(agent: Agent) -> Agent {
     agent.plugin(FunctionPlugin::new(
         "gated",
@@ -229,7 +230,7 @@ fn with_a_gated_hook(agent: Agent) -> Agent {
         |context: HookContext| async move {
             if let Subject::BeforeToolExecute { call, .. } = context.subject
                 && let Some(gate) =
-                    [&GATE_OF_X, &GATE_OF_Y].into_iter().find(|gate| gate.call == call.as_str())
+                    [&GATE_OF_X, &GATE_OF_Y, &GATE_OF_Z].into_iter().find(|gate| gate.call == call.as_str())
             {
                 gate.reached.notify_one();
                 gate.opened.notified().await;
@@ -296,4 +297,22 @@ async fn a_rejection_that_lost_to_the_end_of_the_run_is_not_answered_as_if_it_ha
     looks.release_one();
     let details = answer.await.unwrap().refused(409, "APPROVAL_NOT_PENDING");
     assert_eq!((&details["status"], &details["decided_by"]), (&json!("rejected"), &json!("system")));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_listed_decision_that_lost_to_the_end_of_the_run_is_a_conflict() {
+    let (test_server, run, _) = denied_early(StoreKind::Memory, &GATE_OF_Z).await;
+    let client = &test_server.client;
+    let looks = test_server.probe.block_at(BlockPoint::Approval);
+    let (deciding, path) = (client.clone(), format!("/v1/runs/{run}/decisions"));
+    let body = json!({"decisions": [{"call_id": "c", "action": "resume"}]});
+    let answer = tokio::spawn(async move { deciding.post(&path, body).await });
+    // The decision is accepted before the approval is read.
+    looks.wait_for_arrival().await;
+    GATE_OF_Z.opened.notify_one();
+    client.run_reaches(&run, "completed").await;
+    test_server.probe.unblock();
+    looks.release_one();
+    assert_eq!(answer.await.unwrap().ok(200)["results"][0]["outcome"], "conflict");
+    assert_eq!(test_server.count(), 0);
 }
