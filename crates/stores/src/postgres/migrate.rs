@@ -9,8 +9,8 @@ use super::errors::PostgresOpenError;
 use super::listen_probe::OpeningConnection;
 
 /// The table changes of each version, in order: a store's version is the number of migrations it has seen. A migration
-/// that was released is never edited. Versions 2 to 4 changed only functions.
-const MIGRATIONS: [&str; 9] = [
+/// that was released is never edited. Versions 2 to 4 and 10 changed only functions.
+const MIGRATIONS: [&str; 10] = [
     include_str!("migrations/0001_tables.sql"),
     "",
     "",
@@ -20,6 +20,8 @@ const MIGRATIONS: [&str; 9] = [
     include_str!("migrations/0007_grants_in_force.sql"),
     include_str!("migrations/0008_interrupted.sql"),
     include_str!("migrations/0009_previous_callback_key.sql"),
+    // Version 10 renamed functions.
+    "",
 ];
 
 /// The views and functions of this version. An upgrade drops those of the earlier version and creates these, so a
@@ -110,4 +112,29 @@ async fn upgrade_schema(client: &mut Client, schema: &str) -> Result<(), Postgre
     }
     transaction.commit().await?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use machine::id::Digest;
+
+    use super::{FUNCTIONS, known_version};
+
+    /// The version of the store, and the digest of its functions without comments and blank lines.
+    const FUNCTIONS_OF_VERSION: (i32, &str) =
+        (10, "3763fbc8326c80f57587a72b171392636e34704ad31e79ecc2ef42911bb6a81e");
+
+    #[test]
+    fn functions_change_only_with_a_new_version() {
+        let lines = FUNCTIONS.iter().flat_map(|text| text.lines()).map(str::trim);
+        let code = lines.filter(|line| !line.is_empty() && !line.starts_with("--"));
+        let text: String = code.flat_map(|line| [line, "\n"]).collect();
+        let found = Digest::sha256(text.as_bytes()).to_string();
+        assert_eq!(
+            (known_version(), found.as_str()),
+            FUNCTIONS_OF_VERSION,
+            "a database of this version keeps the functions that it has: append a migration, even an empty one, and \
+             record its version and this digest"
+        );
+    }
 }
