@@ -303,6 +303,9 @@ impl Worker {
                     return None;
                 }
             }
+            // The accepted items come first. A pass that processes them without the interrupt would start calls; a pass
+            // that finds the interrupt in the inbox records them and starts nothing.
+            Item::Interrupt { .. } if self.run.unprocessed(batch).next().is_some() => return None,
             Item::Interrupt { .. } => {}
             Item::Early { .. } | Item::ChildEnded(_) | Item::LateAnswer { .. } => return None,
         }

@@ -254,6 +254,34 @@ async fn at_the_boundary_an_accepted_decision_waits_for_the_call_that_runs() {
     assert_eq!(sent.count(), 1);
 }
 
+#[tokio::test(start_paused = true)]
+async fn an_interrupt_does_not_start_a_call_whose_approval_waits_for_the_boundary() {
+    let gate = Arc::new(Notify::new());
+    let calls = [("a", "transfer", json!({})), ("b", "transfer", json!({})), ("c", "slow", json!({}))];
+    let (harness, sent) = (Harness::new(), Sent::default());
+    let policy = Policy { decisions: DecisionTiming::AtBoundary, ..Policy::default() };
+    let agent = Agent::new("assistant", asking(&calls))
+        .tool(sent.transfer())
+        .tool(gated("slow", &gate))
+        .policy(policy);
+    let engine = harness.start(agent).await;
+    let (posted, mut watched) = engine.stream(to_assistant()).await.unwrap();
+    until_named(&mut watched, "tool.execution_started").await;
+    for held in ["a", "b"] {
+        accepted(engine.decide(Decide::approve(&posted.run, &call(held), "ann")).await);
+    }
+    let interrupted = engine.interrupt(&Tenant::default(), &posted.run, &Principal::from("bea")).await;
+    assert_eq!(interrupted.unwrap(), Verdict::Accepted);
+    let events = remaining_events(&mut watched).await;
+    let uncertain = events.iter().filter(|event| {
+        matches!(&event.fact, Fact::ToolCancelled { call_id, outcome_unknown: true, .. } if *call_id != call("c"))
+    });
+    assert_eq!((uncertain.count(), sent.count()), (0, 0), "{events:?}");
+    assert_eq!(harness.count(&posted.run, "tool.execution_started").await, 1, "only `c` was started");
+    assert_eq!(harness.count(&posted.run, "tool.approved").await, 2, "both decisions are recorded");
+    assert_eq!(harness.ended(&posted.run).await, Some(Termination::Cancelled(Cancelled::Interrupted)));
+}
+
 /// The approval is void before it is recorded: the log never says that the changed tool was approved.
 #[tokio::test(start_paused = true)]
 async fn a_tool_that_changes_while_an_accepted_decision_waits_is_not_approved() {
