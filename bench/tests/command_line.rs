@@ -94,6 +94,13 @@ fn value(lines: &[Value], metric: &str) -> f64 {
     line.and_then(|line| line["value"].as_f64()).unwrap_or_else(|| panic!("{metric} is not measured"))
 }
 
+/// A folder that the account of PostgreSQL can reach. The build folder may be inside a home that only its owner can enter.
+fn server_folder() -> String {
+    let folder = env::temp_dir().join("holdpoint-bench-tests");
+    fs::create_dir_all(&folder).expect("the folder of temporary files is writable");
+    folder.to_str().expect("its name is UTF-8").to_owned()
+}
+
 #[test]
 fn a_fleet_is_copied_opened_by_another_process_and_woken() {
     // A copy whose log does not fold to its control, or a run that does not end as it must, is an error.
@@ -119,8 +126,8 @@ fn a_decision_reaches_a_tool_that_is_another_process_with_one_commit() {
 #[test]
 fn a_fleet_in_a_database_is_copied_watched_by_idle_nodes_and_woken() {
     // A copy whose log does not fold to its control, or a run that does not end as it must, is an error.
-    let folder = env!("CARGO_TARGET_TMPDIR");
-    let words = ["W3", "--store", "postgres", "--runs", "1100", "--quick", "--json", "--folder", folder];
+    let folder = server_folder();
+    let words = ["W3", "--store", "postgres", "--runs", "1100", "--quick", "--json", "--folder", &folder];
     let lines = lines_of(&words);
     assert!(value(&lines, "commits_to_end_nodes3_n1100") >= 5.0);
     assert!(value(&lines, "wake_to_tool_start_p99_ms_nodes3_n1100") > 0.0);
@@ -131,9 +138,9 @@ fn a_fleet_in_a_database_is_copied_watched_by_idle_nodes_and_woken() {
 
 #[test]
 fn a_server_is_gone_with_the_process_that_started_it_even_if_that_was_killed() {
-    let folder = env!("CARGO_TARGET_TMPDIR");
+    let folder = server_folder();
     let mut process = Command::new(env!("CARGO_BIN_EXE_bench"))
-        .args(["--postgres-server", "--folder", folder])
+        .args(["--postgres-server", "--folder", &folder])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
@@ -142,7 +149,7 @@ fn a_server_is_gone_with_the_process_that_started_it_even_if_that_was_killed() {
     let address = BufReader::new(stdout).lines().next().expect("a line").expect("it can be read");
     assert!(address.starts_with("postgres://"), "{address}");
     let name = format!("bench-postgres-{}-0", process.id());
-    let (data, socket) = (Path::new(folder).join(&name), env::temp_dir().join(&name));
+    let (data, socket) = (Path::new(&folder).join(&name), env::temp_dir().join(&name));
     let number = fs::read_to_string(data.join("data/postmaster.pid")).expect("the server runs");
     let server = Path::new("/proc").join(number.lines().next().expect("its number"));
     assert!(server.exists() && socket.exists());

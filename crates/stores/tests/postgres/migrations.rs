@@ -22,7 +22,9 @@ async fn five_nodes_that_start_together_migrate_once() {
     let client = cluster.client().await;
     let steps = client.query("SELECT version FROM migrations ORDER BY version", &[]).await.unwrap();
     let versions: Vec<i32> = steps.iter().map(|row| row.get(0)).collect();
-    assert_eq!(versions, [1, 2, 3, 4, 5, 6, 7, 8, 9]);
+    let newest = versions.iter().copied().max().expect("a migrated store has a version");
+    assert!(newest >= 10, "version 10 is the first whose functions have these names: {newest}");
+    assert_eq!(versions, (1..=newest).collect::<Vec<_>>());
     let node = cluster.node().await;
     queued(&node.world, "thr", "run").await;
     assert_eq!(next(&node.world, 10).await, ["run"]);
