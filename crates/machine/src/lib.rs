@@ -38,6 +38,7 @@ extern crate alloc;
 pub mod apply;
 pub mod call;
 pub mod call_error;
+pub mod chain;
 pub mod checkpoint;
 pub mod control;
 mod decide;
