@@ -19,6 +19,7 @@ use std::sync::Arc;
 
 use engine::store::{Append, ApprovalFilter, AutoApproval, Claim, Page, RunFilter, StoreError};
 use machine::Control;
+use machine::chain::{CommitContent, anchor, link};
 use machine::control::ControlDecodeError;
 use machine::event::InterruptCause;
 use machine::id::{RunId, ThreadId};
@@ -121,7 +122,7 @@ fn a_file_of_a_later_version_is_refused_and_left_alone() {
     Connection::open(folder.file()).unwrap().pragma_update(None, "user_version", 99).unwrap();
     let before = fs::read(folder.file()).unwrap();
     let refused = SqliteStore::open(folder.file()).unwrap_err();
-    assert!(matches!(refused, SqliteOpenError::Newer { found: 99, known: 6 }), "{refused}");
+    assert!(matches!(refused, SqliteOpenError::Newer { found: 99, known: 7 }), "{refused}");
     assert!(refused.to_string().contains("version 99"), "{refused}");
     assert_eq!(fs::read(folder.file()).unwrap(), before);
 }
@@ -142,7 +143,7 @@ async fn the_file_is_opened_as_the_design_says() {
     let pragma = |name| raw.pragma_query_value(None, name, |row| row.get::<_, Value>(0)).unwrap();
     assert_eq!(pragma("journal_mode"), "wal".to_owned().into());
     assert_eq!(pragma("auto_vacuum"), 2.into(), "incremental");
-    assert_eq!(pragma("user_version"), 6.into());
+    assert_eq!(pragma("user_version"), 7.into());
     assert_eq!(pragma("application_id"), i64::from(i32::from_be_bytes(*b"hold")).into());
 }
 
@@ -236,6 +237,44 @@ async fn a_worker_folds_the_log_of_a_run_whose_control_an_earlier_version_wrote(
     assert!(
         world.store.claim(claim).await.unwrap().remove(0).loaded.is_err(),
         "the worker has to fold the log"
+    );
+}
+
+#[tokio::test]
+async fn a_run_of_an_earlier_version_gets_a_chain_with_its_next_commit() {
+    let folder = written_by_1ae1317();
+    let clock = Clock::new();
+    clock.advance(1_900_000_000_000);
+    let world = World::new(Arc::new(open(&folder, &clock, false)), clock).for_tenant("default");
+    let raw = Connection::open(folder.file()).unwrap();
+    let sql =
+        "SELECT id, seq FROM runs WHERE status = 'waiting_approval' AND parent IS NULL ORDER BY row LIMIT 1";
+    let (run, seq): (String, u32) = raw.query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
+    let run = RunId::from(run.as_str());
+    assert_eq!(world.store.chain_head(&world.tenant, &run).await.unwrap(), None);
+    let mut worker = claim(&world, run.as_str()).await.unwrap();
+    worker.take_over();
+    worker.accept(Item::Interrupt { cause: InterruptCause::Person("ann".into()) });
+    worker.commit(&world).await.unwrap();
+    let first = world.store.chain_head(&world.tenant, &run).await.unwrap().unwrap();
+    let next = u64::from(seq) + 1;
+    assert_eq!(first.starts_at, next);
+    // The first hash takes the frozen agent and its own position for the previous hash.
+    let sql = "SELECT first_seq, last_seq, checkpoint, body FROM commits WHERE hash IS NOT NULL";
+    let content = raw.query_row(sql, [], |row| {
+        let (checkpoint, body): (String, String) = (row.get(2)?, row.get(3)?);
+        let (first_seq, last_seq) = (next, u64::from(row.get::<_, u32>(1)?));
+        let (tenant, run) = ("default", run.as_str());
+        Ok(CommitContent { tenant, run, first_seq, last_seq, checkpoint: &checkpoint, body: &body }.hash())
+    });
+    let revision = worker.run.control.revision;
+    assert_eq!(first.hash, link(&anchor(&revision, next), &content.unwrap()));
+    assert!(world.run(run.as_str()).await.control.is_some());
+    raw.execute("UPDATE commits SET hash = NULL WHERE hash IS NOT NULL", []).unwrap();
+    assert_eq!(
+        world.run(run.as_str()).await.control,
+        None,
+        "a missing hash after the start breaks the chain"
     );
 }
 

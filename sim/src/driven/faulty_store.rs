@@ -11,6 +11,7 @@ use engine::store::{
     StoreMetrics, StoredResponse, SuspensionView, Tenant, ThreadView, ViewStore,
 };
 use machine::Timestamp;
+use machine::chain::ChainHead;
 use machine::decision::Decision;
 use machine::event::Event;
 use machine::grant::Grant;
@@ -299,6 +300,7 @@ impl ViewStore for FaultyStore {
         Read fn decision(tenant: &Tenant, run: &RunId, id: &DecisionId) -> Option<Decision>;
         Read fn run(tenant: &Tenant, run: &RunId) -> Option<RunView>;
         Read fn runs(tenant: &Tenant, filter: &RunFilter, page: &Page) -> Listed<RunView>;
+        Read fn chain_head(tenant: &Tenant, run: &RunId) -> Option<ChainHead>;
         Read fn message(tenant: &Tenant, thread: &ThreadId, message: &MessageId) -> Option<MessagePosition>;
         Read fn messages(tenant: &Tenant, thread: &ThreadId, page: &Page) -> Listed<MessageView>;
         Read fn posted(tenant: &Tenant, thread: &ThreadId, scope: &str) -> Option<(RunId, Digest)>;

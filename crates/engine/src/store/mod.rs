@@ -70,6 +70,10 @@
 //! 24. A row that cannot be decoded hides no other row. Lists and logs show what its plain columns contain, and report
 //!     it as unreadable. A run that cannot be loaded is still handed out ([`Claimed::loaded`]), so that it does not
 //!     block others. Interrupting it, ending it ([`RunStore::end_undecoded`]) and deleting its thread require no decoding.
+//! 25. Every commit with events extends the hash chain of its run ([`chain`](machine::chain)), and every store computes
+//!     the same hashes ([`ViewStore::chain_head`]). A run whose last commit does not match its head is treated as one
+//!     that cannot be loaded, and [`ViewStore::run`] shows it without its state. A run that an earlier version created
+//!     has a chain from its next commit on.
 
 mod append;
 mod claim;

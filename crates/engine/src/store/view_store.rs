@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use machine::chain::ChainHead;
 use machine::decision::Decision;
 use machine::id::{AgentName, DecisionId, Digest, GrantId, MessageId, RunId, SuspensionId, ThreadId};
 use serde_json::Value;
@@ -97,6 +98,14 @@ pub trait ViewStore: Send + Sync + 'static {
         after: u64,
         limit: usize,
     ) -> BoxFuture<'_, Result<Vec<LogEntry>, StoreError>>;
+
+    /// The head of the run's hash chain. `None` if an earlier version wrote all of its commits. [`StoreError::NotFound`] if
+    /// the tenant has no such run.
+    fn chain_head(
+        &self,
+        tenant: &Tenant,
+        run: &RunId,
+    ) -> BoxFuture<'_, Result<Option<ChainHead>, StoreError>>;
 
     /// The position of a message in the logs of its thread.
     fn message(

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use machine::Timestamp;
+use machine::chain::ChainHead;
 use machine::decision::Decision;
 use machine::event::Event;
 use machine::grant::Grant;
@@ -100,6 +101,9 @@ wrapper_of_store! {
         fn events(
             &self, tenant: &Tenant, run: &RunId, after: u64, limit: usize
         ) -> BoxFuture<'_, Result<Vec<LogEntry>, StoreError>>;
+        fn chain_head(
+            &self, tenant: &Tenant, run: &RunId
+        ) -> BoxFuture<'_, Result<Option<ChainHead>, StoreError>>;
         fn message(
             &self, tenant: &Tenant, thread: &ThreadId, message: &MessageId
         ) -> BoxFuture<'_, Result<Option<MessagePosition>, StoreError>>;

@@ -17,6 +17,8 @@ pub enum FindingCode {
     Orphan,
     /// Events are missing, duplicated, or contradict earlier ones.
     LogBroken,
+    /// A commit does not match its hash, or the last one is not the head of its run's chain.
+    ChainBroken,
     /// The stored state of a run is not the fold of its log.
     ControlDiffers,
     /// A column of a run differs from its log.
@@ -43,6 +45,7 @@ impl FindingCode {
             Self::Unreadable => "UNREADABLE",
             Self::Orphan => "ORPHAN",
             Self::LogBroken => "LOG_BROKEN",
+            Self::ChainBroken => "CHAIN_BROKEN",
             Self::ControlDiffers => "CONTROL_DIFFERS",
             Self::RunDiffers => "RUN_DIFFERS",
             Self::SuspensionDiffers => "SUSPENSION_DIFFERS",
@@ -67,6 +70,11 @@ impl FindingCode {
             Self::LogBroken => {
                 "The log is the only truth about a run, and this one cannot be trusted: \
                  keep a copy of the store and go on with the last backup that the doctor finds nothing in."
+            }
+            Self::ChainBroken => {
+                "The log was changed after it was written, by another program or by the disk, and no longer proves what \
+                 happened. Keep a copy of the store, find out who wrote to it, and compare the run with a backup. \
+                 If its last commit does not match, the run is halted until you interrupt it."
             }
             Self::ControlDiffers | Self::RunDiffers | Self::SuspensionDiffers => {
                 "Stop the server before the run acts on it; the log is the truth. \

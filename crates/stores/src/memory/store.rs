@@ -12,6 +12,7 @@ use engine::store::{
     ThreadView, ViewStore, too_many_stored_responses,
 };
 use machine::Timestamp;
+use machine::chain::ChainHead;
 use machine::decision::Decision;
 use machine::event::Event;
 use machine::grant::Grant;
@@ -22,7 +23,7 @@ use machine::inbox::{Item, Verdict};
 use machine::projection_rows::StateRow;
 use serde_json::Value;
 
-use super::{MemoryStore, append, create, lists, submit, undecoded};
+use super::{MemoryStore, append, chain, create, lists, submit, undecoded};
 
 impl RunStore for MemoryStore {
     fn now(&self) -> Timestamp {
@@ -246,6 +247,14 @@ impl ViewStore for MemoryStore {
                 .map(LogEntry::Event)
                 .collect())
         })
+    }
+
+    fn chain_head(
+        &self,
+        tenant: &Tenant,
+        run: &RunId,
+    ) -> BoxFuture<'_, Result<Option<ChainHead>, StoreError>> {
+        self.read(|state| chain::head(state.find_run(tenant, run).ok_or(StoreError::NotFound)?))
     }
 
     fn message(

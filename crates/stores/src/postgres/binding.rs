@@ -196,6 +196,7 @@ struct BoundChild<'e> {
     control: String,
     checkpoint: &'static str,
     body: &'e str,
+    hash: Option<String>,
 }
 
 /// How a run asks to be admitted to its thread, and to which thread.
@@ -389,6 +390,7 @@ impl<'e> BoundChild<'e> {
             control: hexadecimal(&state.control),
             checkpoint: log.checkpoint,
             body: &log.body,
+            hash: log.links.hash_after(None).map(|hash| hash.to_string()),
         }
     }
 }

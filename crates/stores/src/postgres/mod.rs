@@ -35,6 +35,7 @@ mod batch_commit;
 mod batch_queue;
 mod binding;
 mod boot_instant;
+mod chain;
 mod claim;
 mod clock;
 mod commit;

@@ -13,6 +13,7 @@ use engine::store::{
     StoreError, StoreMetrics, StoredResponse, SuspensionView, Tenant, ThreadView, ViewStore,
 };
 use machine::Timestamp;
+use machine::chain::ChainHead;
 use machine::decision::Decision;
 use machine::event::{Event, Fact};
 use machine::grant::Grant;
@@ -27,7 +28,8 @@ use super::connection::Connections;
 use super::errors::PostgresError;
 use super::nul_escape::{escape, unescape};
 use super::{
-    PostgresShared, PostgresStore, approvals, delta_codec, grants, keys, messages, stored_run, thread, views,
+    PostgresShared, PostgresStore, approvals, chain, delta_codec, grants, keys, messages, stored_run, thread,
+    views,
 };
 use crate::columns;
 use crate::read_permits::{POINT_READ_EVENT_COUNT_MAX, ReadPermits};
@@ -296,6 +298,15 @@ impl ViewStore for PostgresStore {
     fn run(&self, tenant: &Tenant, run: &RunId) -> BoxFuture<'_, Result<Option<RunView>, StoreError>> {
         let (tenant, run) = (tenant.clone(), run.clone());
         task(async move { views::run(&self.shared.connections, &tenant, &run).await })
+    }
+
+    fn chain_head(
+        &self,
+        tenant: &Tenant,
+        run: &RunId,
+    ) -> BoxFuture<'_, Result<Option<ChainHead>, StoreError>> {
+        let (tenant, run) = (tenant.clone(), run.clone());
+        task(async move { chain::chain_head(&self.shared.connections, &tenant, &run).await })
     }
 
     fn runs(

@@ -15,6 +15,7 @@ use machine::projection_rows::{PublicRunStatus, StateRow};
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
+use super::chain::parse_chain_end;
 use super::connection::{Connections, Parameters};
 use super::errors::{PostgresError, corrupt};
 use super::nul_escape::{escape, unescape};
@@ -70,8 +71,13 @@ pub(super) async fn run(
     run: &RunId,
 ) -> Result<Option<RunView>, PostgresError> {
     let sql = include_str!("sql/run_view.sql");
-    let found = run_views(connections, sql, &[&escape(tenant.as_str()), &escape(run.as_str())]).await?;
-    Ok(found.into_iter().next())
+    let rows = connections.read(sql, &[&escape(tenant.as_str()), &escape(run.as_str())]).await?;
+    let Some(row) = rows.first() else { return Ok(None) };
+    let (mut view, end) = (run_view(connections, row).await?, parse_chain_end(row, 11)?);
+    view.control = view
+        .control
+        .filter(|control| end.check(tenant.as_str(), run.as_str(), view.seq, &control.revision).is_ok());
+    Ok(Some(view))
 }
 
 pub(super) async fn runs(

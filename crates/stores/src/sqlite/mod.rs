@@ -7,6 +7,7 @@
 mod append;
 mod approvals;
 pub mod backup;
+mod chain;
 mod checkpoint;
 mod claim;
 mod create;

@@ -11,6 +11,7 @@ use engine::store::{
     StoredResponse, SuspensionView, Tenant, ThreadView, ViewStore,
 };
 use machine::Timestamp;
+use machine::chain::ChainHead;
 use machine::decision::Decision;
 use machine::event::Event;
 use machine::grant::Grant;
@@ -27,8 +28,8 @@ use super::create::Creation;
 use super::errors::SqliteError;
 use super::lease_handover::{Handover, HandoverGuard};
 use super::{
-    SqliteStore, append, approvals, claim, create, grants, inboxes, keys, messages, retention, revisions,
-    stored_run, thread, undecoded, views,
+    SqliteStore, append, approvals, chain, claim, create, grants, inboxes, keys, messages, retention,
+    revisions, stored_run, thread, undecoded, views,
 };
 use crate::encoded_commit::{EncodedCommit, EncodedItem, EndingSource};
 use crate::read_permits::POINT_READ_EVENT_COUNT_MAX;
@@ -115,7 +116,7 @@ impl RunStore for SqliteStore {
         }
         let lease = lease.clone();
         let expected_seq = append.expected_seq;
-        match EncodedCommit::from_append(append) {
+        match EncodedCommit::from_append(lease.tenant.as_str(), append) {
             Ok(commit) => Box::pin(self.writer_handle.send(move |tx| append::append(tx, &lease, &commit))),
             // A fenced worker gets that error first, whatever is wrong with its commit.
             Err(refused) => ready_task(
@@ -273,6 +274,14 @@ impl ViewStore for SqliteStore {
 
     fn run(&self, tenant: &Tenant, run: &RunId) -> BoxFuture<'_, Result<Option<RunView>, StoreError>> {
         ready_task(self.read_point(|connection| views::run(connection, tenant, run)))
+    }
+
+    fn chain_head(
+        &self,
+        tenant: &Tenant,
+        run: &RunId,
+    ) -> BoxFuture<'_, Result<Option<ChainHead>, StoreError>> {
+        ready_task(self.read_point(|connection| chain::chain_head(connection, tenant, run)))
     }
 
     fn runs(

@@ -15,6 +15,7 @@ use machine::projection_rows::{PublicRunStatus, StateRow};
 use rusqlite::{Connection, OptionalExtension, Params, Row, params};
 use serde_json::json;
 
+use super::chain::{chain_columns, chain_end};
 use super::errors::{SqliteError, corrupt};
 use super::stored_run::control_if_readable;
 use super::thread::SqliteThreadColumns;
@@ -90,10 +91,18 @@ pub(super) fn run(
     run: &RunId,
 ) -> Result<Option<RunView>, SqliteError> {
     let snapshot = connection.unchecked_transaction()?;
-    let sql = include_str!("sql/run_view.sql");
-    let found = run_views(connection, sql, params![tenant.as_str(), run.as_str()])?;
+    let mut statement = connection.prepare_cached(include_str!("sql/run_view.sql"))?;
+    let mut rows = statement.query(params![tenant.as_str(), run.as_str()])?;
+    let Some(row) = rows.next()? else { return Ok(None) };
+    let mut view = run_view(connection, row)?;
+    let end = chain_end(connection, row.get(7)?, chain_columns(row, 11)?)?;
+    view.control = view
+        .control
+        .filter(|control| end.check(tenant.as_str(), run.as_str(), view.seq, &control.revision).is_ok());
+    drop(rows);
+    drop(statement);
     drop(snapshot);
-    Ok(found.into_iter().next())
+    Ok(Some(view))
 }
 
 pub(super) fn runs(

@@ -30,6 +30,9 @@ mod rule_21_inline_agents;
 mod rule_22_gone_threads;
 mod rule_23_grants;
 mod rule_24_undecoded;
+mod rule_25_chain;
+#[allow(dead_code, reason = "the tests of the doctor use all of it")]
+mod sample_data;
 mod snapshot;
 mod sqlite_fixture;
 mod worker;
@@ -211,6 +214,12 @@ macro_rules! conformance {
                 rule_23_grants::rule_23_grants_read_for_one_call_are_bounded,
                 rule_24_undecoded::rule_24_an_interrupted_run_ends_by_its_columns,
                 rule_24_undecoded::rule_24_only_the_lease_holder_ends_the_run,
+                rule_25_chain::rule_25_every_commit_extends_the_chain_of_its_run,
+                rule_25_chain::rule_25_queued_runs_children_and_accepted_decisions_are_chained,
+                rule_25_chain::rule_25_a_commit_without_events_and_a_refused_one_leave_the_head,
+                rule_25_chain::rule_25_the_end_of_an_undecoded_run_is_chained,
+                rule_25_chain::rule_25_a_chain_continues_after_a_crash,
+                rule_25_chain::rule_25_hashes_are_the_same_in_every_store,
             }
         }
     };

@@ -22,7 +22,8 @@ pub(crate) async fn snapshot(world: &World, leases: &[&Lease]) -> String {
     for run in &runs.items {
         let log = store.events(tenant, &run.id, 0, 10_000).await.unwrap();
         let kept = store.state(tenant, &run.id).await.unwrap();
-        text.push_str(&format!("\n{log:#?}\n{kept:#?}"));
+        let chain = store.chain_head(tenant, &run.id).await.unwrap();
+        text.push_str(&format!("\n{log:#?}\n{kept:#?}\n{chain:?}"));
     }
     for thread in &threads.items {
         let messages = store.messages(tenant, &thread.id, &page).await.unwrap();

@@ -269,7 +269,8 @@ DECLARE
 BEGIN
     FOR one IN SELECT * FROM jsonb_to_recordset(p_born) AS b (
         thread text, id text, agent text, parent_call text, promised text, status text, in_doubt boolean,
-        wake_at bigint, first_seq bigint, last_seq bigint, created_at bigint, control text, checkpoint text, body text
+        wake_at bigint, first_seq bigint, last_seq bigint, created_at bigint, control text, checkpoint text, body text,
+        hash text
     ) LOOP
         INSERT INTO threads (tenant, id, created_at, metadata) VALUES (p_tenant, one.thread, now_ms(p_at), 'null')
         ON CONFLICT (tenant, id) DO NOTHING RETURNING thread INTO the_thread;
@@ -278,14 +279,16 @@ BEGIN
         END IF;
         INSERT INTO runs (
             tenant, id, thread, agent, parent, parent_call, promised, status, holds, seq, epoch, in_doubt, ready,
-            ready_at, wake_at, created_at, control
+            ready_at, wake_at, created_at, control, chain_head, chain_from
         ) VALUES (
             p_tenant, one.id, the_thread, one.agent, CASE WHEN one.parent_call IS NOT NULL THEN p_parent END,
             one.parent_call, one.promised, one.status, true, one.last_seq, 0, one.in_doubt, 2, now_us(p_at), one.wake_at,
-            one.created_at, decode(one.control, 'hex')
+            one.created_at, decode(one.control, 'hex'), decode(one.hash, 'hex'), one.first_seq
         ) RETURNING run INTO the_run;
-        INSERT INTO commits (tenant, run, first_seq, last_seq, checkpoint, body)
-        VALUES (p_tenant, the_run, one.first_seq, one.last_seq, one.checkpoint, one.body);
+        INSERT INTO commits (tenant, run, first_seq, last_seq, checkpoint, body, hash)
+        VALUES (
+            p_tenant, the_run, one.first_seq, one.last_seq, one.checkpoint, one.body, decode(one.hash, 'hex')
+        );
         ids := ids || one.id;
     END LOOP;
     RETURN ids;
@@ -337,10 +340,28 @@ BEGIN
     END IF;
 END $$;
 
--- One commit of a run. Returns 'behind' if an item was accepted that its worker has not seen.
+-- The hash of a commit. In the first commit of a chain the anchor takes the place of the previous hash.
+CREATE FUNCTION link(p_previous bytea, p_anchor bytea, p_content bytea) RETURNS bytea LANGUAGE sql IMMUTABLE AS $$
+    SELECT sha256(coalesce(p_previous, p_anchor) || p_content)
+$$;
+
+-- The end of a run's chain: its head, and the last commit with the hash of the commit before it.
+CREATE FUNCTION chain_end(
+    p_run bigint, OUT chain_from bigint, OUT chain_head bytea, OUT first_seq bigint, OUT last_seq bigint,
+    OUT checkpoint text, OUT body text, OUT hash bytea, OUT hash_before bytea
+) LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    SELECT r.chain_from, r.chain_head INTO chain_from, chain_head FROM runs r WHERE r.run = p_run;
+    SELECT c.first_seq, c.last_seq, c.checkpoint, c.body, c.hash INTO first_seq, last_seq, checkpoint, body, hash
+    FROM commits c WHERE c.run = p_run ORDER BY c.last_seq DESC LIMIT 1;
+    SELECT b.hash INTO hash_before FROM commits b WHERE b.run = p_run AND b.last_seq = chain_end.first_seq - 1;
+END $$;
+
+-- One commit of a run. Returns 'behind' if an item was accepted that its worker has not seen. `p_anchor` and `p_content`
+-- are what the commit's hash is computed from, besides the run's head.
 CREATE FUNCTION append(
     p_run bigint, p_node bigint, p_epoch bigint, p_expected bigint, p_version bigint, p_entry jsonb, p_control bytea,
-    p_body text, p_at bigint,
+    p_body text, p_anchor bytea, p_content bytea, p_at bigint,
     OUT outcome text, OUT woken text[], OUT rung_runs bigint[], OUT rung_nodes bigint[]
 ) LANGUAGE plpgsql AS $$
 DECLARE
@@ -352,6 +373,7 @@ DECLARE
     next_run record;
     others bigint[];
     gone bigint;
+    the_hash bytea;
 BEGIN
     SELECT * INTO entry FROM jsonb_to_record(p_entry) AS e (
         tenant text, id text, of_run text, of_thread text, seq bigint, status text, wake_at bigint, in_doubt boolean,
@@ -375,7 +397,7 @@ BEGIN
         );
         PERFORM 1 FROM runs WHERE run = ANY (others || p_run || the_next) ORDER BY run FOR NO KEY UPDATE;
     END IF;
-    SELECT r.tenant, r.id, r.seq, r.epoch, r.node, r.holds, r.version, t.id AS thread INTO before
+    SELECT r.tenant, r.id, r.seq, r.epoch, r.node, r.holds, r.version, r.chain_head, t.id AS thread INTO before
     FROM runs r JOIN threads t ON t.thread = r.thread WHERE r.run = p_run FOR NO KEY UPDATE OF r;
     IF NOT FOUND OR before.tenant <> entry.tenant OR before.id <> entry.id OR before.seq <> p_expected
         OR before.epoch <> p_epoch OR before.node IS DISTINCT FROM p_node THEN
@@ -403,19 +425,24 @@ BEGIN
     IF ends THEN
         DELETE FROM inbox WHERE run = p_run;
     END IF;
+    IF p_body IS NOT NULL THEN
+        the_hash := link(before.chain_head, p_anchor, p_content);
+    END IF;
     UPDATE runs SET
         seq = entry.seq, version = version + 1, status = entry.status, holds = holds AND NOT ends,
         node = CASE WHEN NOT ends THEN p_node END, doubt_at = NULL, wake_at = entry.wake_at,
         in_doubt = entry.in_doubt, interrupt_accepted = interrupt_accepted OR entry.interrupts,
         started_at = coalesce(started_at, entry.started_at), ended_at = entry.ended_at, control = p_control,
         promised = CASE WHEN started_at IS NULL AND entry.started_at IS NULL AND NOT ends THEN promised END,
-        ready = i.ready, ready_at = CASE WHEN i.ready = 1 THEN coalesce(ready_at, now_us(p_at)) END
+        ready = i.ready, ready_at = CASE WHEN i.ready = 1 THEN coalesce(ready_at, now_us(p_at)) END,
+        chain_head = coalesce(the_hash, chain_head),
+        chain_from = coalesce(chain_from, CASE WHEN the_hash IS NOT NULL THEN p_expected + 1 END)
     -- The node that commits continues the run; what waits in its inbox is for the node that holds it.
     FROM (SELECT CASE WHEN EXISTS (SELECT 1 FROM inbox WHERE run = p_run) THEN 1 ELSE 0 END AS ready) AS i
     WHERE run = p_run;
     IF p_body IS NOT NULL THEN
-        INSERT INTO commits (tenant, run, first_seq, last_seq, checkpoint, body)
-        VALUES (before.tenant, p_run, p_expected + 1, entry.seq, entry.checkpoint, p_body);
+        INSERT INTO commits (tenant, run, first_seq, last_seq, checkpoint, body, hash)
+        VALUES (before.tenant, p_run, p_expected + 1, entry.seq, entry.checkpoint, p_body, the_hash);
     END IF;
     SELECT b.woken, b.rung_runs, b.rung_nodes INTO woken, rung_runs, rung_nodes
     FROM write_other_rows(before.tenant, the_thread, p_run, p_entry, p_at) AS b;
@@ -494,8 +521,8 @@ END $$;
 
 -- Creates a run. If `p_node` is given, that node holds it.
 CREATE FUNCTION create_run(
-    p_tenant text, p_thread text, p_asked jsonb, p_entry jsonb, p_control bytea, p_body text, p_node bigint,
-    p_at bigint,
+    p_tenant text, p_thread text, p_asked jsonb, p_entry jsonb, p_control bytea, p_body text, p_hash bytea,
+    p_node bigint, p_at bigint,
     OUT outcome text, OUT created bigint, OUT woken text[], OUT rung_runs bigint[], OUT rung_nodes bigint[],
     OUT front text
 ) LANGUAGE plpgsql AS $$
@@ -560,17 +587,18 @@ BEGIN
     the_ready := CASE WHEN p_node IS NULL THEN ready_as(entry.status, holds) ELSE 0 END;
     INSERT INTO runs (
         tenant, id, thread, agent, parent, parent_call, begins_after, promised, status, holds, seq, epoch, version,
-        node, interrupt_accepted, in_doubt, ready, ready_at, wake_at, created_at, started_at, ended_at, control
+        node, interrupt_accepted, in_doubt, ready, ready_at, wake_at, created_at, started_at, ended_at, control,
+        chain_head, chain_from
     ) VALUES (
         p_tenant, entry.of_run, the_thread, entry.agent, the_parent,
         CASE WHEN the_parent IS NOT NULL THEN entry.parent_call END, entry.begins_after,
         CASE WHEN entry.status = 'queued' THEN entry.user_message END, entry.status, holds, entry.seq,
         CASE WHEN p_node IS NULL THEN 0 ELSE 1 END, 1, p_node, entry.interrupts, entry.in_doubt, the_ready,
         CASE WHEN the_ready <> 0 THEN now_us(p_at) END, entry.wake_at, entry.created_at, entry.started_at,
-        entry.ended_at, p_control
+        entry.ended_at, p_control, p_hash, 1
     ) RETURNING run INTO created;
-    INSERT INTO commits (tenant, run, first_seq, last_seq, checkpoint, body)
-    VALUES (p_tenant, created, 1, entry.seq, entry.checkpoint, p_body);
+    INSERT INTO commits (tenant, run, first_seq, last_seq, checkpoint, body, hash)
+    VALUES (p_tenant, created, 1, entry.seq, entry.checkpoint, p_body, p_hash);
     IF p_entry ? 'key_scope' THEN
         INSERT INTO post_keys (tenant, thread, scope, run, body)
         VALUES (p_tenant, the_thread, p_entry ->> 'key_scope', created, decode(p_entry ->> 'key_body', 'hex'));
