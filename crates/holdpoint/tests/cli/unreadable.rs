@@ -32,8 +32,8 @@ const ENCODED: [&str; 9] = [
 /// table has to be added here or above.
 const PLAIN: [(&str, &str); 16] = [
     ("threads", "tenant id head"),
-    ("runs", "tenant id agent parent_call begins_after promised status"),
-    ("commits", "tenant checkpoint"),
+    ("runs", "tenant id agent parent_call begins_after promised status chain_head"),
+    ("commits", "tenant checkpoint hash"),
     ("inbox", "tenant kind call arguments"),
     ("suspensions", "tenant id call kind status arguments decided_by reason note"),
     ("decisions", "tenant id"),
@@ -452,6 +452,45 @@ fn run_case(store: &Store, case: &Case) {
         let said = store.folder().run(&["doctor", "--store", &store.url(), "--json"]);
         assert_eq!(said.code, Some(0), "{}: the deleted thread left rows: {said:?}", case.column);
     }
+}
+
+/// A decodable change of the victim's last commit: only the hash chain shows it.
+const CHANGED: Case = Case {
+    column: "commits.body",
+    sql: "UPDATE commits SET body = replace(body, '\"text\":\"hi\"', '\"text\":\"ho\"') \
+          WHERE run = {run} AND last_seq = (SELECT seq FROM runs WHERE {of_run})",
+    says_so: &["state"],
+};
+
+/// The run with the changed commit is halted and shown as such; the other one continues.
+fn changed_commit_halts_only_its_run(store: &Store) {
+    let server = store.start();
+    let story = begun(&server);
+    server.kill();
+    store.plant(CHANGED.sql, &story.victim);
+    let report = store.folder().run(&["doctor", "--store", &store.url(), "--json"]).json();
+    let findings = report["findings"].as_array().expect("a list");
+    let broken = findings.iter().find(|finding| finding["code"] == "CHAIN_BROKEN").expect("it is found");
+    assert!(broken["where"].as_str().is_some_and(|place| place.contains(&story.victim)), "{broken}");
+    assert!(broken["what"].as_str().is_some_and(|what| what.contains("the commit of events")), "{broken}");
+    let server = store.start();
+    let shown = |run: &str| server.get(&format!("/v1/runs/{run}")).1["unreadable"].clone();
+    assert_eq!((shown(&story.victim), shown(&story.other)), (json!(true), Value::Null));
+    approve(&server, &story.other);
+    server.run_with(&story.other, "completed");
+    interrupt(&server, &story.victim, &CHANGED);
+    server.run_with(&story.victim, "interrupted");
+    server.kill();
+}
+
+#[test]
+fn a_changed_commit_of_a_file_halts_only_its_run() {
+    changed_commit_halts_only_its_run(&Store::File(configured(&script())));
+}
+
+#[test]
+fn a_changed_commit_of_a_database_halts_only_its_run() {
+    changed_commit_halts_only_its_run(&Store::Database(configured(&script()), Database::start()));
 }
 
 #[test]
