@@ -66,7 +66,7 @@ pub(crate) fn tamperings(log: &[LoggedCommit]) -> Vec<Tampering> {
         ended(vec![set_body(asked, &other_arguments)], broken(asked)),
         // The order of events.
         ended(
-            vec![set_body(asked, &swapped(asked, "\"call_id\":\"no\",\"tool\"", "\"call_id\":\"yes\",\"tool\""))],
+            vec![set_body(asked, &swapped(asked, "\"tool.requested\",\"payload\":{\"call_id\":\"no\"", "\"tool.requested\",\"payload\":{\"call_id\":\"yes\""))],
             broken(asked),
         ),
         // A commit in the middle, the last one, and the first one are removed.
