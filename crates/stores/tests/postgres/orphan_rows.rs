@@ -34,7 +34,7 @@ async fn a_commit_of_a_run_that_is_gone_leaves_no_rows() {
     let number = worker.lease.row;
     let holder: i64 = client.query_one("SELECT max(node) FROM nodes", &[]).await.unwrap().get(0);
     let together = "SELECT append_batch($1, NULL, ARRAY[$2::bigint], '{acme}', '{run}', '{1}', '{1}', '{1}', '{2}', '{running}', '{NULL}',
-        '{false}', '{NULL}', '{NULL}', '{waiting}', '{NULL}', '{x}', '{1}', '{1}', '{msg}', '{2}', '{user}', '{1}', '{a}', '{}', '{}')";
+        '{false}', '{NULL}', '{NULL}', '{waiting}', '{NULL}', '{x}', '{NULL}', '{NULL}', '{1}', '{1}', '{msg}', '{2}', '{user}', '{1}', '{a}', '{}', '{}')";
     let answer = client.query_one(together, &[&holder, &number]).await.unwrap();
     assert_eq!(answer.get::<_, Vec<String>>(0), ["alone"]);
     assert_eq!(strays().await, 0);
