@@ -27,7 +27,7 @@ use crate::status::WaitingOn;
 use crate::suspension::{Expiry, Held, ResumeMode, SuspensionKind};
 use crate::termination::Termination;
 use crate::time::Timestamp;
-use crate::tool::{Arguments, EffectClass};
+use crate::tool::{Arguments, EffectClass, ExpiryTerms};
 
 /// The version of the stored form that this code writes. All older versions stay readable.
 pub const EVENT_VERSION: u16 = 1;
@@ -209,6 +209,9 @@ pub enum Fact {
         /// The person whose grant or looser policy lifted the hold that this call would have met.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         let_through_by: Option<Principal>,
+        /// When a suspension that this attempt leads to expires.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        expires: Option<ExpiryTerms>,
     },
     /// The call is Succeeded, with a result from the tool or from an answer given in its place.
     #[serde(rename = "tool.execution_succeeded")]
@@ -338,6 +341,9 @@ pub struct Pending {
     pub tool: ToolName,
     pub kind: SuspensionKind,
     pub suspension_id: SuspensionId,
+    /// The run that works on the call, if it is held for a child run. Lines written before this field lack it.
+    #[serde(default, rename = "run_id", skip_serializing_if = "Option::is_none")]
+    pub child_run: Option<RunId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Timestamp>,
 }

@@ -91,6 +91,19 @@ impl Held {
         }
     }
 
+    /// The run that works on the call.
+    #[must_use]
+    pub const fn child_run(&self) -> Option<&RunId> {
+        match self {
+            Self::ChildRun { run, .. } => Some(run),
+            Self::Approval { .. }
+            | Self::ClientTool
+            | Self::External
+            | Self::Question
+            | Self::InDoubt { .. } => None,
+        }
+    }
+
     /// Definition of the tool that an approval was asked for. None if this is not an approval.
     #[must_use]
     pub const fn definition(&self) -> Option<Digest> {

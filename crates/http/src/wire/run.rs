@@ -159,6 +159,10 @@ pub struct Pending {
     pub call_id: String,
     pub tool: String,
     pub kind: SuspensionKind,
+    /// The run that works on the call. Absent unless `kind` is `child_run`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub run_id: Option<String>,
     /// The approval with which a person answers. Absent if no person has to answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
@@ -172,6 +176,7 @@ impl Pending {
             call_id: pending.call_id.as_str().into(),
             tool: pending.tool.as_str().into(),
             kind: pending.kind.into(),
+            run_id: pending.child_run.as_ref().map(|run| run.as_str().into()),
             approval_id: pending.kind.needs_person().then(|| pending.suspension_id.as_str().into()),
         }
     }

@@ -12,7 +12,7 @@ use crate::id::{CallId, Digest, SuspensionId, ToolName};
 use crate::status::CallStatus;
 use crate::suspension::{Held, ResumeMode, Suspension};
 use crate::time::Timestamp;
-use crate::tool::{Arguments, EffectClass};
+use crate::tool::{Arguments, EffectClass, ExpiryTerms};
 
 pub(super) fn request(
     control: &mut Control,
@@ -34,6 +34,7 @@ pub(super) fn request(
         attempts: 0,
         failures: 0,
         class: None,
+        expires: None,
         asked: Vec::new(),
         ask_rounds: 0,
         pending_rounds: 0,
@@ -181,13 +182,13 @@ fn forget_other_askers(call: &mut Call, closed: &Suspension) {
 pub(super) fn start_attempt(
     control: &mut Control,
     call_id: &CallId,
-    attempt: u32,
+    attempt: Attempt,
     class: EffectClass,
-    not_before: Timestamp,
+    expires: Option<ExpiryTerms>,
 ) -> Result<(), String> {
     let call = find(control, call_id)?;
-    if attempt != call.attempts + 1 {
-        return Err(format!("attempt {attempt} does not follow {}", call.attempts));
+    if attempt.number != call.attempts + 1 {
+        return Err(format!("attempt {} does not follow {}", attempt.number, call.attempts));
     }
     // An attempt that was lost with its worker does not count as a failure of the tool.
     let failures = match &call.state {
@@ -199,9 +200,10 @@ pub(super) fn start_attempt(
         | CallState::Failed { .. }
         | CallState::Cancelled { .. } => 0,
     };
-    transition_to(call, CallState::Running(Attempt { number: attempt, not_before, lost: None }))?;
-    call.attempts = attempt;
+    transition_to(call, CallState::Running(attempt))?;
+    call.attempts = attempt.number;
     call.class = Some(class);
+    call.expires = expires;
     call.failures = failures;
     Ok(())
 }

@@ -265,6 +265,7 @@ impl From<CallV1> for Call {
             attempts: old.attempts,
             failures: old.failures,
             class: old.class,
+            expires: None,
             asked: old.asked,
             ask_rounds: old.ask_rounds,
             pending_rounds: old.pending_rounds,
