@@ -16,7 +16,7 @@ use crate::phase::Scope;
 use crate::status::{RunStatus, WaitingOn};
 use crate::suspension::SuspensionKind;
 use crate::termination::Termination;
-use crate::thread::FrontState;
+use crate::thread::{FrontState, RunActivity};
 use crate::time::Timestamp;
 use crate::wanted;
 
@@ -366,6 +366,11 @@ impl RunSummary {
             in_doubt,
             ending: matches!(control.stage, Stage::Ending(_)),
         }
+    }
+
+    #[must_use]
+    pub const fn activity(self) -> RunActivity {
+        RunActivity { state: self.status.front_state(), in_doubt: self.in_doubt }
     }
 
     /// The lifecycle that a submitted item finds. An item that ends the run may be accepted but not processed yet.

@@ -33,7 +33,8 @@ const ROWS_MAX: usize = 16;
 
 /// List approvals, oldest first
 ///
-/// Only pending approvals are listed unless `status` is given.
+/// Only pending approvals are listed unless `status` is given. `run_id` and `thread_id` match every element of `path`: an
+/// approval of a delegated run is listed for each run above it, and for their threads.
 #[utoipa::path(get, path = "/v1/approvals", tag = "approvals", operation_id = "list_approvals",
     params(("status" = Option<ApprovalStatus>, Query), ("run_id" = Option<String>, Query),
         ("thread_id" = Option<String>, Query), ("limit" = Option<u32>, Query), ("cursor" = Option<String>, Query)),
@@ -48,6 +49,7 @@ pub(crate) async fn list(
     let filter = ApprovalFilter {
         status: Some(status),
         run: query.text("run_id").map(RunId::from),
+        descendants: true,
         thread: query.text("thread_id").map(ThreadId::from),
         changed_after: 0,
     };

@@ -47,6 +47,9 @@ impl MemoryState {
         let rows = self.tenants.get_mut(tenant).ok_or(StoreError::NotFound)?;
         let thread = rows.threads.remove(id).ok_or(StoreError::NotFound)?;
         rows.threads_by_age.remove(&(thread.created_at, id.clone()));
+        for row in &thread.runs {
+            self.children.remove(row);
+        }
         for run in thread.runs.iter().filter_map(|row| self.runs.remove(row)) {
             for (suspension, stored) in run.suspensions {
                 let key = (stored.opened.at, suspension);

@@ -2,7 +2,7 @@
 
 use engine::store::{Listed, Page, StoreError, Tenant, ThreadView};
 use machine::id::{MessageId, Principal, RunId, ThreadId, ToolName};
-use machine::thread::ThreadState;
+use machine::thread::{RunActivity, ThreadState};
 use tokio_postgres::Row;
 
 use super::PostgresShared;
@@ -75,12 +75,11 @@ fn view_from_row(row: &Row) -> Result<ThreadView, PostgresError> {
     let metadata = serde_json::from_str(row.try_get(2)?).ok();
     let text = |column: usize| row.try_get::<_, Option<String>>(column).map(|text| text.map(unescape));
     let state = match text(5)? {
-        Some(front) => ThreadState::Busy {
-            front: RunId::from(front),
-            front_is: parse_status(row.try_get(6)?)?.front_state(),
-            in_doubt: row.try_get(7)?,
-            queued: usize::try_from(row.try_get::<_, i64>(8)?).unwrap_or(usize::MAX),
-        },
+        Some(front) => {
+            let RunActivity { state, in_doubt } = front_activity(row)?;
+            let queued = usize::try_from(row.try_get::<_, i64>(8)?).unwrap_or(usize::MAX);
+            ThreadState::Busy { front: RunId::from(front), front_is: state, in_doubt, queued }
+        }
         None => ThreadState::Free,
     };
     let tools: Vec<String> = row.try_get(9)?;
@@ -94,4 +93,15 @@ fn view_from_row(row: &Row) -> Result<ThreadView, PostgresError> {
         auto_approved_by: text(4)?.map(Principal::from),
         approved_tools: tools.into_iter().map(|tool| ToolName::from(unescape(tool))).collect(),
     })
+}
+
+/// The view counts the doubts of descendants, but not yet what they execute.
+fn front_activity(row: &Row) -> Result<RunActivity, PostgresError> {
+    let in_doubt = row.try_get(7)?;
+    let activity = |status: &str| -> Result<RunActivity, PostgresError> {
+        Ok(RunActivity { state: parse_status(status)?.front_state(), in_doubt })
+    };
+    let statuses: Vec<&str> = row.try_get(11)?;
+    let descendants = statuses.into_iter().map(activity).collect::<Result<Vec<_>, _>>()?;
+    Ok(activity(row.try_get(6)?)?.with_descendants(descendants))
 }

@@ -2,7 +2,7 @@
 
 use engine::store::{StoreError, Tenant, ThreadView};
 use machine::id::{MessageId, Principal, RunId, ThreadId};
-use machine::thread::{ThreadState, UnendedRun, promote};
+use machine::thread::{RunActivity, ThreadState, UnendedRun, promote};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde_json::Value;
 
@@ -77,21 +77,30 @@ impl SqliteThreadColumns {
 
 /// Summarizes the thread's unended runs.
 fn thread_state(connection: &Connection, thread: i64) -> Result<ThreadState, SqliteError> {
-    let columns = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
+    let columns = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?));
     let mut holder = connection.prepare_cached(include_str!("sql/thread_holder.sql"))?;
-    let holder: Option<(String, String, bool)> = holder.query_row([thread], columns).optional()?;
+    let holder: Option<(String, String, bool, i64)> = holder.query_row([thread], columns).optional()?;
     let mut line = connection.prepare_cached(include_str!("sql/thread_queue.sql"))?;
     let line = line.query_map([thread], columns)?.collect::<rusqlite::Result<Vec<_>>>()?;
     let queued = line.len();
-    let Some((front, status, in_doubt)) = holder.or_else(|| line.into_iter().next()) else {
+    let Some((front, status, in_doubt, row)) = holder.or_else(|| line.into_iter().next()) else {
         return Ok(ThreadState::Free);
     };
-    Ok(ThreadState::Busy {
-        front: RunId::from(front),
-        front_is: parse_status(&status)?.front_state(),
-        in_doubt,
-        queued,
-    })
+    let activity = RunActivity { state: parse_status(&status)?.front_state(), in_doubt };
+    let RunActivity { state, in_doubt } = activity.with_descendants(open_descendants(connection, row)?);
+    Ok(ThreadState::Busy { front: RunId::from(front), front_is: state, in_doubt, queued })
+}
+
+/// The unended runs that work for a run, directly or through others.
+fn open_descendants(connection: &Connection, run: i64) -> Result<Vec<RunActivity>, SqliteError> {
+    let mut statement = connection.prepare_cached(include_str!("sql/run_open_descendants.sql"))?;
+    let mut rows = statement.query([run])?;
+    let mut descendants = Vec::new();
+    while let Some(row) = rows.next()? {
+        let status: String = row.get(0)?;
+        descendants.push(RunActivity { state: parse_status(&status)?.front_state(), in_doubt: row.get(1)? });
+    }
+    Ok(descendants)
 }
 
 /// The runs that a superseding message interrupts.

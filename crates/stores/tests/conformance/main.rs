@@ -12,6 +12,7 @@ mod rule_02_consumed;
 mod rule_03_behind;
 mod rule_04_release;
 mod rule_05_other_runs;
+mod rule_05_trees;
 mod rule_06_tenants;
 mod rule_07_claim;
 mod rule_07_shares;
@@ -79,6 +80,10 @@ macro_rules! conformance {
                 rule_05_other_runs::rule_05_an_interrupt_reaches_the_children_once,
                 rule_05_other_runs::rule_05_an_interrupt_of_the_parent_is_an_accepted_one,
                 rule_05_other_runs::rule_05_an_approval_of_a_child_shows_its_path,
+                rule_05_trees::rule_05_an_approval_is_listed_for_every_run_and_thread_on_its_path,
+                rule_05_trees::rule_05_pages_of_a_tree_cover_everything_once,
+                rule_05_trees::rule_05_a_run_counts_as_executing_while_a_descendant_does_not_wait,
+                rule_05_trees::rule_05_a_run_with_a_descendant_in_doubt_is_not_superseded,
                 rule_05_other_runs::rule_05_a_delivery_stays_within_the_tenant,
                 rule_05_other_runs::rule_05_a_thread_is_deleted_with_those_of_its_child_runs,
                 rule_06_tenants::rule_06_another_tenant_finds_nothing,

@@ -17,7 +17,7 @@ fn interrupt() -> Item {
     Item::Interrupt { cause: InterruptCause::Person("bob".into()) }
 }
 
-fn child_of(parent: &Worker, call: &str) -> RunId {
+pub(crate) fn child_of(parent: &Worker, call: &str) -> RunId {
     match &parent.call(call).suspension().unwrap().held {
         Held::ChildRun { run, .. } => run.clone(),
         other => panic!("held by {other:?}"),
@@ -25,7 +25,7 @@ fn child_of(parent: &Worker, call: &str) -> RunId {
 }
 
 /// A parent that waits for its child, and the child's worker, which has started the child.
-async fn family(world: &World) -> (Worker, Worker) {
+pub(crate) async fn family(world: &World) -> (Worker, Worker) {
     let mut parent = started(world, "thr", "parent").await;
     parent.asks(&[("delegate", "researcher")]);
     parent.commit(world).await.unwrap();
@@ -122,12 +122,17 @@ pub(crate) async fn rule_05_an_approval_of_a_child_shows_its_path<F: Fixture>() 
     child.commit(&world).await.unwrap();
     let filter = ApprovalFilter { run: Some(child.lease.run.clone()), ..ApprovalFilter::default() };
     let listed = world.store.approvals(&world.tenant, &filter, &Page::default()).await.unwrap();
-    let entry = |run: &str, agent: &str, call: &str| PathEntry {
+    let child_thread = child.lease.thread.as_str();
+    let entry = |run: &str, thread: &str, agent: &str, call: &str| PathEntry {
         run: run.into(),
+        thread: thread.into(),
         agent: agent.into(),
         call: call.into(),
     };
-    let path = [entry("parent", "assistant", "delegate"), entry(child.lease.run.as_str(), "research", "pay")];
+    let path = [
+        entry("parent", "thr", "assistant", "delegate"),
+        entry(child.lease.run.as_str(), child_thread, "research", "pay"),
+    ];
     assert_eq!(listed.items.len(), 1);
     assert_eq!(listed.items[0].path, path);
 }

@@ -290,8 +290,13 @@ pub(crate) async fn rule_06_pages_of_approvals_keep_answered_unprocessed_ones_in
     for (run, thread) in [(None, None), (None, Some("thr".into())), (Some("run".into()), None)] {
         for limit in [1, 2, 100] {
             let listed = |status| {
-                let filter =
-                    ApprovalFilter { status, run: run.clone(), thread: thread.clone(), changed_after: 0 };
+                let filter = ApprovalFilter {
+                    status,
+                    run: run.clone(),
+                    thread: thread.clone(),
+                    descendants: false,
+                    changed_after: 0,
+                };
                 let world = &world;
                 async move { approval_calls(world, &filter, limit).await }
             };

@@ -448,11 +448,13 @@ BEGIN
             SELECT f.run FROM runs f WHERE f.thread = p_thread AND f.ended_at IS NULL ORDER BY f.holds DESC, f.run LIMIT 1
         ) FOR NO KEY UPDATE;
     END IF;
-    SELECT t.head, t.front, t.front_status, t.front_in_doubt, t.queued INTO shown
+    SELECT t.head, t.front, t.front_status, t.descendant_statuses, t.front_in_doubt, t.queued INTO shown
     FROM threads_shown t WHERE t.thread = p_thread;
     front := shown.front;
     wish := CASE
-        WHEN p_asked -> 'waits_in' ? shown.front_status THEN p_asked ->> 'waits' ELSE p_asked ->> 'executes'
+        WHEN p_asked -> 'waits_in' ? shown.front_status AND p_asked -> 'waits_in' ?& shown.descendant_statuses
+            THEN p_asked ->> 'waits'
+        ELSE p_asked ->> 'executes'
     END;
     outcome := CASE
         WHEN (p_asked ->> 'starts')::boolean
