@@ -187,6 +187,45 @@ impl Termination {
         Self::Blocked(truncate_reason(text))
     }
 
+    /// One word.
+    #[must_use]
+    pub const fn reason(&self) -> &'static str {
+        match self {
+            Self::NaturalEnd => "natural_end",
+            Self::BehaviorRequested => "behavior_requested",
+            Self::Stopped(_) => "stopped",
+            Self::Blocked(_) => "blocked",
+            Self::Error(_) => "error",
+            Self::Cancelled(_) => "cancelled",
+        }
+    }
+
+    /// The cause, where the reason has more than one.
+    #[must_use]
+    pub const fn code(&self) -> Option<&'static str> {
+        match self {
+            Self::Stopped(stopped) => Some(stopped.code.as_str()),
+            Self::Cancelled(Cancelled::Superseded) => Some("superseded"),
+            Self::Cancelled(Cancelled::ByParent) => Some("by_parent"),
+            Self::Cancelled(Cancelled::Interrupted)
+            | Self::NaturalEnd
+            | Self::BehaviorRequested
+            | Self::Blocked(_)
+            | Self::Error(_) => None,
+        }
+    }
+
+    /// The text that belongs to it.
+    #[must_use]
+    pub fn detail(&self) -> Option<&str> {
+        match self {
+            Self::Stopped(stopped) => stopped.detail.as_deref(),
+            Self::Blocked(text) => Some(text),
+            Self::Error(error) => Some(&error.text),
+            Self::NaturalEnd | Self::BehaviorRequested | Self::Cancelled(_) => None,
+        }
+    }
+
     #[must_use]
     pub const fn is_cancelled(&self) -> bool {
         match self {

@@ -1,7 +1,7 @@
 //! A run as a client sees it: its status, what it waits for, and how it ended.
 
 use engine::store::RunView;
-use machine::termination::{Cancelled, ErrorCode, Termination as DomainTermination};
+use machine::termination::{ErrorCode, Termination as DomainTermination};
 use machine::{Control, event};
 use serde::Serialize;
 use serde_json::Value;
@@ -93,21 +93,15 @@ pub enum Reason {
 impl Termination {
     #[must_use]
     pub fn from_domain(ended: &DomainTermination) -> Self {
-        let (reason, code, detail) = match ended {
-            DomainTermination::NaturalEnd => (Reason::NaturalEnd, None, None),
-            DomainTermination::BehaviorRequested => (Reason::BehaviorRequested, None, None),
-            DomainTermination::Stopped(stopped) => {
-                (Reason::Stopped, Some(stopped.code.as_str()), stopped.detail.clone())
-            }
-            DomainTermination::Blocked(text) => (Reason::Blocked, None, Some(text.clone())),
-            DomainTermination::Error(error) => (Reason::Error, None, Some(error.text.clone())),
-            DomainTermination::Cancelled(Cancelled::Interrupted) => (Reason::Cancelled, None, None),
-            DomainTermination::Cancelled(Cancelled::Superseded) => {
-                (Reason::Cancelled, Some("superseded"), None)
-            }
-            DomainTermination::Cancelled(Cancelled::ByParent) => (Reason::Cancelled, Some("by_parent"), None),
+        let reason = match ended {
+            DomainTermination::NaturalEnd => Reason::NaturalEnd,
+            DomainTermination::BehaviorRequested => Reason::BehaviorRequested,
+            DomainTermination::Stopped(_) => Reason::Stopped,
+            DomainTermination::Blocked(_) => Reason::Blocked,
+            DomainTermination::Error(_) => Reason::Error,
+            DomainTermination::Cancelled(_) => Reason::Cancelled,
         };
-        Self { reason, code: code.map(str::to_owned), detail }
+        Self { reason, code: ended.code().map(str::to_owned), detail: ended.detail().map(str::to_owned) }
     }
 }
 
