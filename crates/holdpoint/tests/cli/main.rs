@@ -14,6 +14,7 @@ mod delegation;
 mod demo;
 mod fake_tool;
 mod follower;
+mod hooks;
 mod http_tools;
 mod memory;
 mod old_stores;

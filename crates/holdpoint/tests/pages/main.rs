@@ -109,6 +109,12 @@ fn a_tool_in_typescript() {
 }
 
 #[test]
+fn hooks_in_python_and_typescript() {
+    found("python");
+    follow_with("docs/hooks.md", 17, &[("node", found("node"))]);
+}
+
+#[test]
 fn rules_on_arguments() {
     follow("docs/rules-on-arguments.md", 4);
 }

@@ -7,7 +7,7 @@ use engine::plugin::{HOOK_TIMEOUT, Phase, PhaseSet};
 use machine::id::PluginName;
 use tools::http::{HookSettings, HttpHook};
 
-use super::amounts::{NAME_BYTES_MAX, is_name, is_sent_in_clear};
+use super::amounts::{NAME_BYTES_MAX, is_name};
 use super::http_settings;
 use super::table::{Entry, Table};
 
@@ -65,10 +65,7 @@ fn default_name(agent: &str, index: usize) -> PluginName {
 fn read_hook(mut table: Table<'_>, agent: &str, index: usize) -> Option<ConfiguredHook> {
     let location = table.location.clone();
     let name = table.take("name").map(|entry| read_name(&entry));
-    let url = http_settings::read_url(&mut table);
-    if url.as_deref().is_some_and(is_sent_in_clear) {
-        location.child("url", location.at()).warn(SENT_IN_CLEAR);
-    }
+    let url = http_settings::read_url(&mut table, Some(SENT_IN_CLEAR));
     let phases = table.require("phases", PHASE_LIST).and_then(|entry| read_phases(&entry));
     let timeout = table.take("timeout").map_or(Some(TIMEOUT), |entry| read_timeout(&entry));
     let http = http_settings::read(&mut table, url, "the hook's token");

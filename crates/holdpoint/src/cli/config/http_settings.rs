@@ -6,9 +6,14 @@ use tools::http::{HttpSettings, RESPONSE_BYTES_MAX, SigningSecret};
 use super::amounts::{KEY_IN_CLEAR, is_sent_in_clear};
 use super::table::{Entry, Table};
 
-pub(super) fn read_url(table: &mut Table<'_>) -> Option<String> {
-    let url = table.require("url", "the address that is called");
-    url.and_then(|entry| entry.http_url().map(str::to_owned))
+/// `warning` is printed if every machine on the way can read what is sent there.
+pub(super) fn read_url(table: &mut Table<'_>, warning: Option<&str>) -> Option<String> {
+    let entry = table.require("url", "the address that is called")?;
+    let url = entry.http_url()?;
+    if let Some(warning) = warning.filter(|_| is_sent_in_clear(url)) {
+        entry.location.warn(warning);
+    }
+    Some(url.to_owned())
 }
 
 /// All keys but `url`. `token_meaning` says what to set the variable of `bearer_env` to.

@@ -98,7 +98,7 @@ fn read_declared(name: &str, mut table: Table<'_>, performer: Performer) -> Opti
 /// A tool that is called over HTTP. Its address and its timeout are not part of its definition.
 fn read_http(name: &str, mut table: Table<'_>) -> Option<Arc<dyn Tool>> {
     let location = table.location.clone();
-    let url = http_settings::read_url(&mut table);
+    let url = http_settings::read_url(&mut table, None);
     let definition = read_definition(name, &mut table);
     let approval_settings = ApprovalSettings::read(&mut table);
     let timeout = table.take("timeout").and_then(|entry| entry.nonzero_duration());
