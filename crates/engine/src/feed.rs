@@ -85,7 +85,12 @@ impl Feeds {
     /// an earlier update has not arrived.
     pub(crate) fn receive_live(&self, run: &RunId, after: u64, updates: Vec<LiveUpdate>) -> bool {
         let feed = lock(&self.feeds).get(run).and_then(Weak::upgrade);
-        feed.filter(|feed| !feed.is_held()).is_none_or(|feed| feed.receive_live(after, updates))
+        let Some(feed) = feed else { return true };
+        if feed.is_held() {
+            feed.receive_notes(updates);
+            return true;
+        }
+        feed.receive_live(after, updates)
     }
 
     /// The engine stops: watchers are no longer woken in turn, but can still read what is stored.
@@ -171,13 +176,24 @@ impl RunFeed {
         for update in updates {
             match update {
                 LiveUpdate::Delta(delta) => is_whole &= live.receive(&delta),
-                LiveUpdate::Note(note) => live.note(note),
+                LiveUpdate::Note(note) => live.receive_note(note),
             }
         }
         drop(live);
         self.live_after.fetch_max(after, Ordering::AcqRel);
         self.signal();
         is_whole
+    }
+
+    /// For a run that this process holds: its deltas come from here, but a tool may report to any process.
+    fn receive_notes(&self, updates: Vec<LiveUpdate>) {
+        for update in updates {
+            match update {
+                LiveUpdate::Delta(_) => {}
+                LiveUpdate::Note(note) => self.live().receive_note(note),
+            }
+        }
+        self.signal();
     }
 
     /// True once for each commit.

@@ -52,6 +52,7 @@ mod replaced_approval;
 mod schema;
 pub mod store;
 pub mod tool;
+mod tool_notes;
 mod transcript_cache;
 mod watchers;
 mod weight;

@@ -156,7 +156,8 @@ impl fmt::Debug for ToolNotes {
 pub const LIVE_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Number of latest tool notes that are kept for watchers.
 const NOTES_MAX: usize = 256;
-const NOTE_CHARS_MAX: usize = 4096;
+/// Maximum characters of one tool note.
+pub const NOTE_CHARS_MAX: usize = 4096;
 /// A watcher that is further behind gets what it missed in one piece.
 const UNREAD_PIECES_MAX: usize = 1024;
 
@@ -171,9 +172,16 @@ pub(crate) struct Live {
     parts: Vec<PartText>,
     pieces: Vec<Piece>,
     byte_count: usize,
-    notes: VecDeque<ToolNote>,
+    notes: VecDeque<KnownNote>,
     /// Number of notes that were dropped from the front of the queue.
     notes_dropped: u64,
+}
+
+#[derive(Debug)]
+struct KnownNote {
+    note: ToolNote,
+    /// From another process, which has sent it to all others too.
+    received: bool,
 }
 
 #[derive(Debug)]
@@ -292,6 +300,15 @@ impl Live {
     }
 
     pub(crate) fn note(&mut self, note: ToolNote) {
+        self.add_note(KnownNote { note, received: false });
+    }
+
+    /// A note that needs no relay: every process receives it.
+    pub(crate) fn receive_note(&mut self, note: ToolNote) {
+        self.add_note(KnownNote { note, received: true });
+    }
+
+    fn add_note(&mut self, note: KnownNote) {
         if self.notes.len() == NOTES_MAX {
             self.notes.pop_front();
             self.notes_dropped += 1;
@@ -310,18 +327,25 @@ impl Live {
 
     /// Everything that this watcher has not read yet.
     pub(crate) fn read(&self, cursor: &mut LiveCursor, into: &mut impl Extend<LiveItem>) {
-        self.read_pieces(cursor, UNREAD_PIECES_MAX, into);
+        self.read_answer(cursor, UNREAD_PIECES_MAX, into);
+        self.read_notes(cursor, |_| true, into);
     }
 
-    /// The same, with one piece for each part.
+    /// What other processes have not received yet, with one piece for each part.
     pub(crate) fn read_joined(&self, cursor: &mut LiveCursor, into: &mut impl Extend<LiveItem>) {
-        self.read_pieces(cursor, 1, into);
+        self.read_answer(cursor, 1, into);
+        self.read_notes(cursor, |known| !known.received, into);
     }
 
-    fn read_pieces(&self, cursor: &mut LiveCursor, pieces_max: usize, into: &mut impl Extend<LiveItem>) {
-        self.read_answer(cursor, pieces_max, into);
-        let fresh = cursor.notes_read.saturating_sub(self.notes_dropped);
-        into.extend(self.notes.iter().skip(fresh as usize).cloned().map(LiveItem::Note));
+    fn read_notes(
+        &self,
+        cursor: &mut LiveCursor,
+        wanted: impl Fn(&KnownNote) -> bool,
+        into: &mut impl Extend<LiveItem>,
+    ) {
+        let unread = cursor.notes_read.saturating_sub(self.notes_dropped);
+        let unread = self.notes.iter().skip(usize::try_from(unread).unwrap_or(usize::MAX));
+        into.extend(unread.filter(|known| wanted(known)).map(|known| LiveItem::Note(known.note.clone())));
         cursor.notes_read = self.notes_dropped + self.notes.len() as u64;
     }
 

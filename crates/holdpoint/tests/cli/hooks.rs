@@ -68,8 +68,8 @@ fn asked(question: &ReceivedRequest) -> (String, u64) {
     (phase.to_owned(), question.body["step"].as_u64().expect("a step"))
 }
 
-/// Phase and step of every recorded answer.
-fn recorded(server: &Server, run: &str) -> Vec<(String, u64)> {
+/// The phase of every recorded answer.
+fn recorded(server: &Server, run: &str) -> Vec<String> {
     let (code, page) = server.get(&format!("/v1/runs/{run}/events?limit=200"));
     assert_eq!((code, &page["next_after"]), (200, &Value::Null), "{page}");
     let events = page["events"].as_array().expect("a list");
@@ -77,8 +77,7 @@ fn recorded(server: &Server, run: &str) -> Vec<(String, u64)> {
     answered
         .map(|event| {
             assert_eq!(event["payload"]["plugin"], "hook_0@clerk", "{event}");
-            let phase = event["payload"]["phase"].as_str().expect("a phase").to_owned();
-            (phase, event["step"].as_u64().unwrap_or_default())
+            event["payload"]["phase"].as_str().expect("a phase").to_owned()
         })
         .collect()
 }
@@ -98,6 +97,7 @@ fn a_server_that_is_killed_while_a_hook_is_asked_asks_only_that_question_again()
         server.run_with(&run, "completed");
         let after: Vec<_> = hook.rest().iter().map(asked).collect();
         assert_eq!(after, all[silent..], "killed at {:?}", all[silent]);
-        assert_eq!(recorded(&server, &run), all, "each answer is recorded once");
+        let phases: Vec<String> = all.iter().map(|(phase, _)| phase.clone()).collect();
+        assert_eq!(recorded(&server, &run), phases, "each answer is recorded once");
     }
 }
