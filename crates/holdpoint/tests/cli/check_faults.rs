@@ -95,7 +95,10 @@ fn mistakes_in_hooks() {
     let many = format!("{DEMO}[agents.clerk]\nmodel = \"demo\"\n{}", hook.repeat(17));
     assert_eq!(faults(&many), ["6: agents.clerk.hooks: there are 17 hooks; write at most 16"]);
     let address = "http://hooks.example.com/x";
-    let far = format!("{DEMO}[agents.clerk]\nmodel = \"demo\"\n{}", hook.replace("http://127.0.0.1:9200/hook", address));
+    let far = format!(
+        "{DEMO}[agents.clerk]\nmodel = \"demo\"\n{}",
+        hook.replace("http://127.0.0.1:9200/hook", address)
+    );
     let said = check(&far, &[]);
     let warning = "warning: holdpoint.toml:7: agents.clerk.hooks[0].url: the hook is called over plain HTTP on another machine";
     assert!(said.code == Some(0) && said.err.starts_with(warning), "{said:?}");

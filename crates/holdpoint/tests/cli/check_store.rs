@@ -196,7 +196,8 @@ async fn a_held_run_whose_hook_is_gone_would_fail() {
     let checked = || folder.run(&["check", "--store", "sqlite:holdpoint.db", "--json"]).json();
     let call = |why: Option<&str>| (written.clone(), "w".to_owned(), why.map(str::to_owned));
     assert_eq!(calls(&checked(), "fail"), [call(Some("hook_gone"))]);
-    let hook = "[[agents.clerk.hooks]]\nname = \"gate\"\nurl = \"http://127.0.0.1:9200\"\nphases = [\"run_end\"]\n";
+    let hook =
+        "[[agents.clerk.hooks]]\nname = \"gate\"\nurl = \"http://127.0.0.1:9200\"\nphases = [\"run_end\"]\n";
     write_configuration(&folder, &format!("{FILE}{hook}"));
     assert_eq!(calls(&checked(), "untouched"), [call(None)]);
     engine.close(Duration::from_secs(5)).await;

@@ -68,11 +68,17 @@ impl Report {
             return Ok(ReportContent::Note(ToolNoteBody::Log(log.into_string())));
         }
         let Some(progress) = progress else {
-            return Err(bad_field("result", "the report is empty; send `result`, `error`, `log` or `progress`"));
+            return Err(bad_field(
+                "result",
+                "the report is empty; send `result`, `error`, `log` or `progress`",
+            ));
         };
         let progress = Value::Object(progress);
         if progress.to_string().chars().count() > NOTE_CHARS_MAX {
-            return Err(bad_field("progress", &format!("it is too long; send at most {NOTE_CHARS_MAX} characters")));
+            return Err(bad_field(
+                "progress",
+                &format!("it is too long; send at most {NOTE_CHARS_MAX} characters"),
+            ));
         }
         Ok(ReportContent::Note(ToolNoteBody::Progress(progress)))
     }

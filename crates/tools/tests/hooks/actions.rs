@@ -52,7 +52,11 @@ async fn with(phase: Phase, turn: Turn) -> Seen {
     let server = HookServer::serving([turn]).await;
     let seen = run(hook(&server.url(), [phase])).await;
     let name = serde_json::to_value(phase).unwrap();
-    assert!(server.phases().iter().all(|asked| *asked == name), "only this phase is asked: {:?}", server.phases());
+    assert!(
+        server.phases().iter().all(|asked| *asked == name),
+        "only this phase is asked: {:?}",
+        server.phases()
+    );
     seen
 }
 
@@ -75,7 +79,9 @@ fn check_effect(phase: Phase, action: &Value, seen: &Seen) {
         }
         "add_instruction" => untouched && &*first.unwrap().instructions == "Be brief.",
         "hide_tool" => {
-            natural && ran.is_empty() && first.unwrap().tools.is_empty()
+            natural
+                && ran.is_empty()
+                && first.unwrap().tools.is_empty()
                 && seen.call_errors() == [CallErrorCode::OutOfScope]
         }
         "set_param" => untouched && first.unwrap().params.len() == 1,
@@ -89,7 +95,9 @@ fn check_effect(phase: Phase, action: &Value, seen: &Seen) {
         "set_arguments" => natural && *ran == [json!({"n": 2})],
         "block" => natural && ran.is_empty() && seen.call_errors() == [CallErrorCode::BlockedByPlugin],
         "suspend" if action.get("schema").is_some() => {
-            natural && ran.is_empty() && seen.names().contains(&"tool.suspended".to_owned())
+            natural
+                && ran.is_empty()
+                && seen.names().contains(&"tool.suspended".to_owned())
                 && seen.last_request().contains("text: \"7\"")
         }
         "suspend" => untouched && seen.names().contains(&"tool.approval_requested".to_owned()),
@@ -107,7 +115,10 @@ fn check_effect(phase: Phase, action: &Value, seen: &Seen) {
 #[track_caller]
 fn check_failure(phase: Phase, how: &str, why: &str, seen: &Seen) {
     let about = format!("{phase} {how}: {seen:#?}");
-    assert!(!seen.failures().is_empty() && seen.failures().iter().all(|failed| failed.contains(why)), "{about}");
+    assert!(
+        !seen.failures().is_empty() && seen.failures().iter().all(|failed| failed.contains(why)),
+        "{about}"
+    );
     assert_eq!(seen.state(), [], "{about}");
     match phase {
         Phase::RunStart | Phase::StepStart | Phase::BeforeInference | Phase::AfterInference => {
@@ -120,7 +131,11 @@ fn check_failure(phase: Phase, how: &str, why: &str, seen: &Seen) {
             assert_eq!(outcome, expected, "{about}");
         }
         Phase::AfterToolExecute | Phase::StepEnd | Phase::RunEnd => {
-            assert_eq!((&seen.ended, &*seen.ran), (&Termination::NaturalEnd, &[json!({"n": 1})][..]), "{about}");
+            assert_eq!(
+                (&seen.ended, &*seen.ran),
+                (&Termination::NaturalEnd, &[json!({"n": 1})][..]),
+                "{about}"
+            );
             assert!(!seen.last_request().contains("seen before"), "{about}");
         }
     }

@@ -45,9 +45,18 @@ async fn what_is_no_list_of_known_actions_is_a_failure() {
         (r#"{"actions": [{"type": "set_result", "result": 1, "error": "x"}]}"#, "a result and an error"),
         (r#"{"actions": [{"type": "set_result", "error": "x", "warning": "y"}]}"#, "an error and a warning"),
         (r#"{"actions": [{"type": "set_state", "key": "k"}]}"#, "missing field `value`"),
-        (r#"{"actions": [{"type": "set_state", "key": "k", "value": 1, "scope": "tenant"}]}"#, "unknown variant"),
-        (r#"{"actions": [{"type": "suspend", "kind": "approval", "schema": {}}]}"#, "an approval with a schema"),
-        (r#"{"actions": [{"type": "suspend", "schema": {"type": "thing"}}]}"#, "a schema that cannot be used"),
+        (
+            r#"{"actions": [{"type": "set_state", "key": "k", "value": 1, "scope": "tenant"}]}"#,
+            "unknown variant",
+        ),
+        (
+            r#"{"actions": [{"type": "suspend", "kind": "approval", "schema": {}}]}"#,
+            "an approval with a schema",
+        ),
+        (
+            r#"{"actions": [{"type": "suspend", "schema": {"type": "thing"}}]}"#,
+            "a schema that cannot be used",
+        ),
         (r#"{"actions": [{"type": "suspend", "kind": "in_doubt"}]}"#, "unknown variant `in_doubt`"),
     ];
     for (body, why) in cases {

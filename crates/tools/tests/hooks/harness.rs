@@ -154,7 +154,8 @@ impl Seen {
     }
 
     pub(crate) fn names(&self) -> Vec<String> {
-        let name = |event: &Event| serde_json::to_value(&event.fact).unwrap()["type"].as_str().unwrap().to_owned();
+        let name =
+            |event: &Event| serde_json::to_value(&event.fact).unwrap()["type"].as_str().unwrap().to_owned();
         self.events.iter().map(name).collect()
     }
 

@@ -24,7 +24,7 @@ async fn each_phase_is_asked_once_in_its_place_and_says_what_it_is_about() {
     let seen = run(hook(&server.url(), Phase::ALL)).await;
     let questions = server.questions();
     let user = json!({"id": "m1", "role": "user", "content": "go"});
-    let assistant_id = questions[10]["messages"][1]["id"].clone();
+    let assistant_id = questions[8]["messages"][1]["id"].clone();
     let asked_for = json!({"id": assistant_id, "role": "assistant", "content": "",
         "tool_calls": [{"call_id": "a", "tool": "look", "arguments": {"n": 1}}]});
     let tool = json!({"id": "msg_a", "role": "tool", "content": "seen", "call_id": "a"});
@@ -52,7 +52,8 @@ async fn each_phase_is_asked_once_in_its_place_and_says_what_it_is_about() {
 #[tokio::test(start_paused = true)]
 async fn a_hook_gets_back_what_it_stored_for_the_run_and_for_the_thread_and_nothing_of_others() {
     let _clock = HeldClock::new();
-    let set = |scope: &str, value: Value| json!({"type": "set_state", "key": "k", "scope": scope, "value": value});
+    let set =
+        |scope: &str, value: Value| json!({"type": "set_state", "key": "k", "scope": scope, "value": value});
     let stores = Turn::actions(&[set("run", json!(1)), set("thread", json!({"a": [2]}))]);
     let other = HookServer::serving([Turn::actions(&[set("run", json!("other"))])]).await;
     let server = HookServer::serving([stores]).await;
@@ -60,7 +61,9 @@ async fn a_hook_gets_back_what_it_stored_for_the_run_and_for_the_thread_and_noth
     let mut of_other = settings(&other.url(), [Phase::RunStart]);
     of_other.name = "other".into();
     let agent = Agent::new("assistant", model).tool(look(&ran));
-    let agent = agent.plugin(HttpHook::new(&of_other).unwrap()).plugin(hook(&server.url(), [Phase::RunStart, Phase::StepEnd]));
+    let agent = agent
+        .plugin(HttpHook::new(&of_other).unwrap())
+        .plugin(hook(&server.url(), [Phase::RunStart, Phase::StepEnd]));
     let engine = stored.start(agent).await;
     for number in 0..2 {
         let message = engine::posting::Message { message_id: None, ..message() };

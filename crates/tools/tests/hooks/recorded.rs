@@ -77,8 +77,15 @@ async fn a_recorded_answer_is_not_asked_for_again_by_the_process_that_takes_the_
         }
     }
     let phases = server.phases();
-    let first_step =
-        ["run_start", "step_start", "before_inference", "after_inference", "before_tool_execute", "after_tool_execute", "step_end"];
+    let first_step = [
+        "run_start",
+        "step_start",
+        "before_inference",
+        "after_inference",
+        "before_tool_execute",
+        "after_tool_execute",
+        "step_end",
+    ];
     let second_step = ["step_start", "before_inference", "after_inference", "step_end", "run_end"];
     assert_eq!(phases, [&first_step[..], &second_step[..]].concat(), "each was asked once");
     assert_eq!(recorded.len(), phases.len(), "{recorded:?}");
@@ -115,8 +122,10 @@ async fn a_recorded_answer_is_not_asked_for_again_after_a_crash_at_any_commit() 
         let mut watched = engine.subscribe(&Tenant::default(), &posted.run, 0);
         while next_event(&mut watched).await.is_some() {}
         engine.abort();
+        // A call that was running when its process was lost passes the gate again. That is another question.
         let again: Vec<_> = server.questions()[asked_before..]
             .iter()
+            .filter(|asked| asked["revisit"].is_null())
             .map(|asked| key(asked["phase"].clone(), asked["step"].clone()))
             .filter(|asked| recorded.contains(asked))
             .collect();

@@ -113,9 +113,9 @@ impl CurrentAgent {
 
     /// Whether a hook is gone that the run needs in one of these phases.
     fn lacks_hook(&self, pinned: &FrozenAgent, phases: &[Phase]) -> bool {
-        pinned.plugins().any(|(name, asked)| {
-            phases.iter().any(|phase| asked.has(*phase)) && !self.hooks.contains(name)
-        })
+        pinned
+            .plugins()
+            .any(|(name, asked)| phases.iter().any(|phase| asked.has(*phase)) && !self.hooks.contains(name))
     }
 }
 

@@ -9,7 +9,7 @@ use engine::tool::ToolDefinition;
 use machine::id::AgentName;
 use serde_json::{Map, Value, json};
 
-use crate::cli::config::{Auth, ConfiguredHook, Configuration, PHASES, Server};
+use crate::cli::config::{Auth, Configuration, ConfiguredHook, PHASES, Server};
 
 pub(super) fn as_json(file: &str, configuration: &Configuration) -> Value {
     let Configuration { server, store, auth, agents, .. } = configuration;

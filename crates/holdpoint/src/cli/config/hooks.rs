@@ -50,7 +50,9 @@ pub(super) fn read(entry: &Entry<'_>, agent: &str) -> Vec<ConfiguredHook> {
         let Some(hook) = read_hook(table, agent, index) else { continue };
         if hooks.iter().any(|other| other.name == hook.name) {
             let name = hook.name.as_str();
-            item.location.fault(format!("another hook of this agent is called {name:?}; give one of them another name"));
+            item.location.fault(format!(
+                "another hook of this agent is called {name:?}; give one of them another name"
+            ));
         }
         hooks.push(hook);
     }
