@@ -84,8 +84,7 @@ impl Feeds {
     /// Live updates from the process that holds this run; they follow the event with sequence number `after`. False if
     /// an earlier update has not arrived.
     pub(crate) fn receive_live(&self, run: &RunId, after: u64, updates: Vec<LiveUpdate>) -> bool {
-        let feed = lock(&self.feeds).get(run).and_then(Weak::upgrade);
-        let Some(feed) = feed else { return true };
+        let Some(feed) = lock(&self.feeds).get(run).and_then(Weak::upgrade) else { return true };
         if feed.is_held() {
             feed.receive_notes(updates);
             return true;
@@ -187,12 +186,12 @@ impl RunFeed {
 
     /// For a run that this process holds: its deltas come from here, but a tool may report to any process.
     fn receive_notes(&self, updates: Vec<LiveUpdate>) {
-        for update in updates {
-            match update {
-                LiveUpdate::Delta(_) => {}
-                LiveUpdate::Note(note) => self.live().receive_note(note),
-            }
-        }
+        let mut live = self.live();
+        updates.into_iter().for_each(|update| match update {
+            LiveUpdate::Delta(_) => {}
+            LiveUpdate::Note(note) => live.receive_note(note),
+        });
+        drop(live);
         self.signal();
     }
 

@@ -13,7 +13,7 @@
 //!
 //! A reader replaces `RUN_ID` and `APPROVAL_ID` with their own ids. The test inserts the last ids that it saw.
 //! In `Bearer TOKEN` it inserts the token of a server without `[auth]`. Other programs of a page listen on port 9100,
-//! 9102 or 9103; the test replaces the port with a free one.
+//! 9102 or 9103; the test replaces each of them with a free port.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

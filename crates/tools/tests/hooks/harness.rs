@@ -17,6 +17,7 @@ use engine::tool::{FunctionTool, Tool, ToolDefinition, ToolRequest};
 use machine::Timestamp;
 use machine::event::{Event, Fact};
 use machine::id::PluginName;
+use machine::inbox::Verdict;
 use machine::suspension::Held;
 use machine::termination::Termination;
 use serde_json::{Value, json};
@@ -195,7 +196,7 @@ pub(crate) async fn run(hook: HttpHook) -> Seen {
                 Held::Approval { .. } => Decide::approve(&posted.run, &opened.call_id, "ann"),
                 _ => Decide::result(&posted.run, &opened.call_id, "ann", json!(7)),
             };
-            engine.decide(decide).await.unwrap();
+            assert_eq!(engine.decide(decide).await, Ok(Verdict::Accepted));
         }
         events.push(event);
     }
