@@ -111,7 +111,7 @@ fn a_tool_in_typescript() {
 #[test]
 fn hooks_in_python_and_typescript() {
     found("python");
-    follow_with("docs/hooks.md", 17, &[("node", found("node"))]);
+    follow_with("docs/hooks.md", 15, &[("node", found("node"))]);
 }
 
 #[test]
