@@ -18,6 +18,7 @@ use crate::page_cache::{PAGE_EVENTS, PageCache};
 use crate::recent_events::RecentEvents;
 use crate::relay::Relay;
 use crate::store::{CommittedEvent, LiveUpdate, LogEntry, Store, StoreError, Tenant, UnreadableEvent};
+use crate::thread_feed::ThreadNotifier;
 use crate::watchers::{WakeQueue, WatcherSignal, Watchers};
 
 /// Events that a watcher reads from the store at once.
@@ -38,6 +39,7 @@ pub(crate) struct Feeds {
     feeds: Mutex<BTreeMap<RunId, Weak<RunFeed>>>,
     wake_queue: Arc<WakeQueue>,
     pub(crate) relay: Relay,
+    pub(crate) threads: ThreadNotifier,
 }
 
 impl Feeds {
@@ -303,6 +305,8 @@ pub struct Subscription {
     /// There was more than it took.
     has_more: bool,
     ended: bool,
+    /// It gets live updates too.
+    live: bool,
 }
 
 impl Subscription {
@@ -321,12 +325,20 @@ impl Subscription {
             read_at: None,
             has_more: false,
             ended: false,
+            live: true,
         }
     }
 
     /// For a caller that has just created the run.
     pub(crate) const fn found(mut self) -> Self {
         self.found = true;
+        self
+    }
+
+    /// For a caller that needs no live updates: no other process has to send them.
+    #[must_use]
+    pub const fn without_live(mut self) -> Self {
+        self.live = false;
         self
     }
 
@@ -440,11 +452,14 @@ impl Subscription {
                 return Ok(());
             }
             self.quiet_at = Some(published);
-            if self.feed.should_request_live(published) {
+            if self.live && self.feed.should_request_live(published) {
                 self.store.request_live(&self.feed.run);
             }
         }
         // A watcher receives deltas only after it has read every event before them.
+        if !self.live {
+            return Ok(());
+        }
         let (mut items, mut cursor) = (Vec::new(), self.cursor.clone());
         self.feed.live().read(&mut cursor, &mut items);
         if self.feed.published.load(Ordering::Acquire) == published {

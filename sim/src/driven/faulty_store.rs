@@ -6,9 +6,9 @@ use std::sync::Arc;
 use engine::callback::{CallbackKey, KeyRotation, KeysToRemove, StoredCallbackKeys};
 use engine::store::{
     Append, Appended, ApprovalFilter, AutoApproval, BoxFuture, Claim, Claimed, ClusterStore, Countable,
-    Create, Created, GrantFilter, GrantView, Lease, Listed, Loaded, LogEntry, MessagePosition, MessageView,
-    Page, ResponseStore, RunCounts, RunFilter, RunStore, RunView, StateView, Store, StoreError, StoreFailure,
-    StoreMetrics, StoredResponse, SuspensionView, Tenant, ThreadView, ViewStore,
+    Create, Created, GrantFilter, GrantView, Lease, Listed, Loaded, LogEntry, MessageOrder, MessagePosition,
+    MessageView, Page, ResponseStore, RunCounts, RunFilter, RunStore, RunView, StateView, Store, StoreError,
+    StoreFailure, StoreMetrics, StoredResponse, SuspensionView, Tenant, ThreadView, ViewStore,
 };
 use machine::Timestamp;
 use machine::decision::Decision;
@@ -300,8 +300,7 @@ impl ViewStore for FaultyStore {
         Read fn run(tenant: &Tenant, run: &RunId) -> Option<RunView>;
         Read fn runs(tenant: &Tenant, filter: &RunFilter, page: &Page) -> Listed<RunView>;
         Read fn message(tenant: &Tenant, thread: &ThreadId, message: &MessageId) -> Option<MessagePosition>;
-        Read fn messages(tenant: &Tenant, thread: &ThreadId, page: &Page) -> Listed<MessageView>;
-        Read fn posted(tenant: &Tenant, thread: &ThreadId, scope: &str) -> Option<(RunId, Digest)>;
+                Read fn posted(tenant: &Tenant, thread: &ThreadId, scope: &str) -> Option<(RunId, Digest)>;
         Read fn state(tenant: &Tenant, run: &RunId) -> Vec<StateView>;
         Read fn suspension(tenant: &Tenant, id: &SuspensionId) -> Option<SuspensionView>;
         Read fn approvals(tenant: &Tenant, filter: &ApprovalFilter, page: &Page) -> Listed<SuspensionView>;
@@ -316,6 +315,32 @@ impl ViewStore for FaultyStore {
     ) -> BoxFuture<'_, Result<u64, StoreError>> {
         let tenant = tenant.clone();
         Box::pin(self.rough(Kind::Read, move |store| store.count_up_to(&tenant, what, max)))
+    }
+
+    fn messages(
+        &self,
+        tenant: &Tenant,
+        thread: &ThreadId,
+        order: MessageOrder,
+        page: &Page,
+    ) -> BoxFuture<'_, Result<Listed<MessageView>, StoreError>> {
+        let (tenant, thread, page) = (tenant.clone(), thread.clone(), page.clone());
+        Box::pin(self.rough(Kind::Read, move |store| store.messages(&tenant, &thread, order, &page)))
+    }
+
+    fn runs_of_thread(
+        &self,
+        tenant: &Tenant,
+        thread: &ThreadId,
+        after: Option<&RunId>,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<Vec<RunId>, StoreError>> {
+        let (tenant, thread, after) = (tenant.clone(), thread.clone(), after.cloned());
+        Box::pin(
+            self.rough(Kind::Read, move |store| {
+                store.runs_of_thread(&tenant, &thread, after.as_ref(), limit)
+            }),
+        )
     }
 
     fn has_other_agents(

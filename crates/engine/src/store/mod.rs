@@ -95,8 +95,8 @@ pub use run_store::RunStore;
 pub use view_store::ViewStore;
 pub use views::{
     ApprovalFilter, AutoApproval, CommittedEvent, Countable, GRANTS_READ_MAX, GrantFilter, GrantView, Listed,
-    LogEntry, MessagePosition, MessageView, Page, PathEntry, RunFilter, RunView, StateView, SuspensionView,
-    ThreadView, TimedMessage, UnreadableEvent, decoded,
+    LogEntry, MessageOrder, MessagePosition, MessageView, Page, PathEntry, RunFilter, RunView, StateView,
+    SuspensionView, ThreadView, TimedMessage, UnreadableEvent, decoded,
 };
 pub use wrapper::Wrapper;
 
@@ -196,6 +196,8 @@ pub enum Notification {
     Approvals { tenant: Tenant, run: RunId },
     /// Suspensions of any run may have changed without a notification.
     ApprovalsMissed,
+    /// Another process has created a run of this thread, or the thread may have changed without a notification.
+    Thread { tenant: Tenant, thread: ThreadId },
     /// A watcher in another process wants the live updates of this run.
     LiveRequested { run: RunId },
     /// Live updates from the process that holds this run. They follow the event with sequence number `after`.

@@ -8,8 +8,8 @@ use serde_json::Value;
 
 use super::{
     ApprovalFilter, AutoApproval, BoxFuture, Countable, GrantFilter, GrantView, Listed, LogEntry,
-    MessagePosition, MessageView, Page, RunCounts, RunFilter, RunView, StateView, StoreError, StoreMetrics,
-    SuspensionView, Tenant, ThreadView,
+    MessageOrder, MessagePosition, MessageView, Page, RunCounts, RunFilter, RunView, StateView, StoreError,
+    StoreMetrics, SuspensionView, Tenant, ThreadView,
 };
 
 /// Threads, messages, grants, runs, logs and approvals, for callers without a lease.
@@ -88,6 +88,18 @@ pub trait ViewStore: Send + Sync + 'static {
         page: &Page,
     ) -> BoxFuture<'_, Result<Listed<RunView>, StoreError>>;
 
+    /// The runs of a thread in the order in which they were admitted, which is also the order of the thread's queue: at
+    /// most `limit` after the run `after`, or from the first one on. A later run never precedes an earlier one, whatever
+    /// the clocks of their processes say. [`StoreError::NotFound`] if the tenant has no such thread, or the thread no
+    /// such run.
+    fn runs_of_thread(
+        &self,
+        tenant: &Tenant,
+        thread: &ThreadId,
+        after: Option<&RunId>,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<Vec<RunId>, StoreError>>;
+
     /// The events after `after`, oldest first: at least one if there is one, at most about `limit`, and no more than
     /// rule 18 allows.
     fn events(
@@ -106,12 +118,14 @@ pub trait ViewStore: Send + Sync + 'static {
         message: &MessageId,
     ) -> BoxFuture<'_, Result<Option<MessagePosition>, StoreError>>;
 
-    /// The messages of a thread in the order in which they joined it, oldest first. [`StoreError::NotFound`] if the
-    /// tenant has no such thread.
+    /// The messages of a thread in the order in which they joined it, or in the reverse order. A message that joins
+    /// between two pages is on no further page of [`MessageOrder::NewestFirst`], and moves none of the others.
+    /// [`StoreError::NotFound`] if the tenant has no such thread.
     fn messages(
         &self,
         tenant: &Tenant,
         thread: &ThreadId,
+        order: MessageOrder,
         page: &Page,
     ) -> BoxFuture<'_, Result<Listed<MessageView>, StoreError>>;
 

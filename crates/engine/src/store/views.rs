@@ -190,6 +190,15 @@ pub struct MessagePosition {
     pub role: Role,
 }
 
+/// The order of a list of messages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MessageOrder {
+    /// As they joined the thread.
+    #[default]
+    OldestFirst,
+    NewestFirst,
+}
+
 /// A message of a thread as lists show it. Texts are stored once: those it refers to are in the log of its run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MessageView {

@@ -16,9 +16,10 @@ use serde_json::Value;
 
 use super::{
     Append, Appended, ApprovalFilter, AutoApproval, BoxFuture, Claim, Claimed, ClusterStore, Countable,
-    Create, Created, GrantFilter, GrantView, Lease, Listed, LiveUpdate, Loaded, LogEntry, MessagePosition,
-    MessageView, Notification, Page, ResponseStore, RunCounts, RunFilter, RunStore, RunView, StateView,
-    Store, StoreError, StoreMetrics, StoredResponse, SuspensionView, Tenant, ThreadView, ViewStore,
+    Create, Created, GrantFilter, GrantView, Lease, Listed, LiveUpdate, Loaded, LogEntry, MessageOrder,
+    MessagePosition, MessageView, Notification, Page, ResponseStore, RunCounts, RunFilter, RunStore, RunView,
+    StateView, Store, StoreError, StoreMetrics, StoredResponse, SuspensionView, Tenant, ThreadView,
+    ViewStore,
 };
 use crate::callback::{CallbackKey, KeyRotation, KeysToRemove, StoredCallbackKeys};
 use crate::clock::Clock;
@@ -97,6 +98,9 @@ wrapper_of_store! {
         fn runs(
             &self, tenant: &Tenant, filter: &RunFilter, page: &Page
         ) -> BoxFuture<'_, Result<Listed<RunView>, StoreError>>;
+        fn runs_of_thread(
+            &self, tenant: &Tenant, thread: &ThreadId, after: Option<&RunId>, limit: usize
+        ) -> BoxFuture<'_, Result<Vec<RunId>, StoreError>>;
         fn events(
             &self, tenant: &Tenant, run: &RunId, after: u64, limit: usize
         ) -> BoxFuture<'_, Result<Vec<LogEntry>, StoreError>>;
@@ -104,7 +108,7 @@ wrapper_of_store! {
             &self, tenant: &Tenant, thread: &ThreadId, message: &MessageId
         ) -> BoxFuture<'_, Result<Option<MessagePosition>, StoreError>>;
         fn messages(
-            &self, tenant: &Tenant, thread: &ThreadId, page: &Page
+            &self, tenant: &Tenant, thread: &ThreadId, order: MessageOrder, page: &Page
         ) -> BoxFuture<'_, Result<Listed<MessageView>, StoreError>>;
         fn posted(
             &self, tenant: &Tenant, thread: &ThreadId, scope: &str

@@ -5,13 +5,13 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use engine::store::{
-    ApprovalFilter, Countable, Listed, MessageView, Page, PathEntry, RunCounts, RunFilter, RunView,
-    StoreError, SuspensionView, Tenant, ThreadView, TimedMessage,
+    ApprovalFilter, Countable, Listed, MessageOrder, MessageView, Page, PathEntry, RunCounts, RunFilter,
+    RunView, StoreError, SuspensionView, Tenant, ThreadView, TimedMessage,
 };
 use machine::Timestamp;
 use machine::decision::DecisionAction;
 use machine::event::{Fact, OpenedSuspension};
-use machine::id::{AgentName, MessageId, SuspensionId, ThreadId};
+use machine::id::{AgentName, MessageId, RunId, SuspensionId, ThreadId};
 use machine::projection_rows::{ApprovalStatus, ClosedRow, PublicRunStatus};
 use machine::suspension::SuspensionKind;
 use machine::thread::ThreadState;
@@ -101,18 +101,45 @@ impl MemoryState {
         })
     }
 
-    /// Oldest first, numbered from 1.
+    pub(super) fn runs_of_thread(
+        &self,
+        tenant: &Tenant,
+        thread: &ThreadId,
+        after: Option<&RunId>,
+        limit: usize,
+    ) -> Result<Vec<RunId>, StoreError> {
+        let rows = &self.find_thread(tenant, thread).ok_or(StoreError::NotFound)?.runs;
+        let ids: Vec<&RunId> = rows.iter().filter_map(|row| Some(&self.runs.get(row)?.id)).collect();
+        let skipped = match after {
+            Some(after) => ids.iter().position(|id| *id == after).ok_or(StoreError::NotFound)? + 1,
+            None => 0,
+        };
+        Ok(ids.into_iter().skip(skipped).take(limit).cloned().collect())
+    }
+
+    /// Numbered from 1 in the order in which they joined.
     pub(super) fn messages(
         &self,
         tenant: &Tenant,
         thread: &ThreadId,
+        order: MessageOrder,
         page: &Page,
     ) -> Result<Listed<MessageView>, StoreError> {
-        let after = cursor::<MessageId>(page)?.map_or(0, |(number, _)| number.0);
+        let from = cursor::<MessageId>(page)?;
+        let from = from.map(|(number, _)| usize::try_from(number.0).unwrap_or(usize::MAX));
         let thread = self.find_thread(tenant, thread).ok_or(StoreError::NotFound)?;
-        let behind = usize::try_from(after).unwrap_or(usize::MAX);
-        let numbered = (1_u64..).map(Timestamp).zip(thread.messages_in_order.iter().cloned());
-        let numbered: Vec<(Timestamp, MessageId)> = numbered.skip(behind).take(page_rows(page)).collect();
+        let in_order = &thread.messages_in_order;
+        let numbered = (1_u64..).map(Timestamp).zip(in_order.iter().cloned());
+        let numbered: Vec<(Timestamp, MessageId)> = match order {
+            MessageOrder::OldestFirst => numbered.skip(from.unwrap_or(0)).take(page_rows(page)).collect(),
+            MessageOrder::NewestFirst => {
+                let older = from.map_or(in_order.len(), |from| from.saturating_sub(1).min(in_order.len()));
+                let skipped = older.saturating_sub(page_rows(page));
+                let mut newest: Vec<_> = numbered.skip(skipped).take(older - skipped).collect();
+                newest.reverse();
+                newest
+            }
+        };
         Ok(listed(numbered.iter(), page, |id| {
             let place = thread.messages.get(id)?;
             let index = usize::try_from(place.seq.checked_sub(1)?).ok()?;

@@ -7,7 +7,7 @@ use engine::callback::{CallbackKey, KeyRotation, KeysToRemove, StoredCallbackKey
 use engine::store::{
     Append, Appended, ApprovalFilter, AutoApproval, BoxFuture, Claim, Claimed, ClusterStore, CommittedEvent,
     Countable, Create, Created, EVENTS_BYTES_MAX, GrantFilter, GrantView, Lease, Listed, Loaded, LogEntry,
-    MessagePosition, MessageView, Page, ResponseStore, RunCounts, RunFilter, RunStore, RunView,
+    MessageOrder, MessagePosition, MessageView, Page, ResponseStore, RunCounts, RunFilter, RunStore, RunView,
     STORED_RESPONSES_MAX, StateView, StoreError, StoreMetrics, StoredResponse, SuspensionView, Tenant,
     ThreadView, ViewStore, too_many_stored_responses,
 };
@@ -221,6 +221,16 @@ impl ViewStore for MemoryStore {
         self.read(|state| state.runs(tenant, filter, page))
     }
 
+    fn runs_of_thread(
+        &self,
+        tenant: &Tenant,
+        thread: &ThreadId,
+        after: Option<&RunId>,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<Vec<RunId>, StoreError>> {
+        self.read(|state| state.runs_of_thread(tenant, thread, after, limit))
+    }
+
     fn events(
         &self,
         tenant: &Tenant,
@@ -264,9 +274,10 @@ impl ViewStore for MemoryStore {
         &self,
         tenant: &Tenant,
         thread: &ThreadId,
+        order: MessageOrder,
         page: &Page,
     ) -> BoxFuture<'_, Result<Listed<MessageView>, StoreError>> {
-        self.read(|state| state.messages(tenant, thread, page))
+        self.read(|state| state.messages(tenant, thread, order, page))
     }
 
     fn posted(

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use engine::store::{Append, Appended, Create, Created, Lease, PostKey, StoreError, Tenant, ThreadView};
 use machine::event::InterruptCause;
-use machine::id::{MessageId, RunId};
+use machine::id::{MessageId, RunId, ThreadId};
 use machine::inbox::{Item, SubmitContext, Verdict, judge_after_end, judge_item};
 use machine::thread::{Admission, Busy, IfBusy, QUEUE_MAX, QUEUE_WITH_SUPERSEDING_MAX};
 use machine::undecodable::judge_without_control;
@@ -133,6 +133,7 @@ impl PostgresShared {
         {
             self.counters.count_commit(commit.bytes);
             let lease = Some(self.record_lease(node, run, &tenant, &commit));
+            self.notify_thread(&tenant, &commit.state.thread);
             return Ok(Created {
                 admission: Admission::Hold,
                 lease,
@@ -200,6 +201,7 @@ impl PostgresShared {
         let woken = self.woken(&row, 2)?;
         let number = row.try_get(1)?;
         let lease = node.map(|node| self.record_lease(node, number, tenant, commit));
+        self.notify_thread(tenant, &commit.state.thread);
         if lease.is_none() && admission == Admission::Hold {
             self.outgoing.queue_ready();
         }
@@ -292,6 +294,13 @@ impl PostgresShared {
         }
         if commit.log.is_some() && self.has_peers.load(Ordering::Relaxed) {
             self.outgoing.queue_committed(&commit.state.run);
+        }
+    }
+
+    /// Notifies clients of other nodes that follow the thread: it has a new run, or is gone.
+    pub(super) fn notify_thread(&self, tenant: &Tenant, thread: &ThreadId) {
+        if self.has_peers.load(Ordering::Relaxed) {
+            self.outgoing.queue_thread(tenant, thread);
         }
     }
 

@@ -46,6 +46,7 @@ async fn subscribe(shared: &PostgresShared, probe: &ListenProbe, client: &Client
             // Earlier notifications may be lost: poll for them, and make all readers read again.
             shared.poll_now.notify_one();
             shared.incoming.push_committed(shared.watched_runs.take_all());
+            shared.incoming.push_threads(shared.watched_threads.take_all());
             shared.incoming.push_approvals_missed();
             shared.outgoing.queue_resend_watches();
             shared.outgoing.queue_probe(probe.token());
@@ -86,6 +87,7 @@ fn dispatch(shared: &PostgresShared, probe: &ListenProbe, payload: &str) {
         }
         PeerNotice::Committed(runs) => shared.incoming.push_committed(runs),
         PeerNotice::Approvals(runs) => shared.incoming.push_approvals(runs),
+        PeerNotice::Threads(threads) => shared.incoming.push_threads(threads),
         PeerNotice::ResendWatches => {
             shared.watched_runs.ids().iter().for_each(|run| shared.outgoing.queue_watch(run))
         }

@@ -8,13 +8,13 @@ use engine::callback::{CallbackKey, KeyRotation, KeysToRemove, StoredCallbackKey
 use engine::clock::Clock;
 use engine::store::{
     Append, Appended, ApprovalFilter, AutoApproval, BoxFuture, Claim, Claimed, ClusterStore, Countable,
-    Create, Created, GrantFilter, GrantView, Lease, Listed, LiveUpdate, Loaded, LogEntry, MessagePosition,
-    MessageView, Notification, Page, ResponseStore, RunCounts, RunFilter, RunStore, RunView, StateView,
-    StoreError, StoreMetrics, StoredResponse, SuspensionView, Tenant, ThreadView, ViewStore,
+    Create, Created, GrantFilter, GrantView, Lease, Listed, LiveUpdate, Loaded, LogEntry, MessageOrder,
+    MessagePosition, MessageView, Notification, Page, ResponseStore, RunCounts, RunFilter, RunStore, RunView,
+    StateView, StoreError, StoreMetrics, StoredResponse, SuspensionView, Tenant, ThreadView, ViewStore,
 };
 use machine::Timestamp;
 use machine::decision::Decision;
-use machine::event::{Event, Fact};
+use machine::event::Event;
 use machine::grant::Grant;
 use machine::id::{
     AgentName, CallId, DecisionId, Digest, GrantId, MessageId, RunId, SuspensionId, ThreadId, ToolName,
@@ -29,7 +29,6 @@ use super::nul_escape::{escape, unescape};
 use super::{
     PostgresShared, PostgresStore, approvals, delta_codec, grants, keys, messages, stored_run, thread, views,
 };
-use crate::columns;
 use crate::read_permits::{POINT_READ_EVENT_COUNT_MAX, ReadPermits};
 
 /// Lazy: starts only when polled, so that no run is claimed for a caller that is gone.
@@ -90,19 +89,6 @@ impl PostgresShared {
     /// Only the holder of the run gets further information about it.
     fn check_lease(&self, lease: &Lease) -> Result<(), PostgresError> {
         if self.leases.is_current(lease) { Ok(()) } else { Err(StoreError::Fenced.into()) }
-    }
-
-    /// A client that has read all of a run that another node holds may wait for more.
-    fn record_reader(&self, number: i64, run: &RunId, after: u64, events: &[LogEntry], is_all: bool) {
-        let last = events.last();
-        let end = last.and_then(LogEntry::readable);
-        let ended = end.is_some_and(|end| matches!(end.event.fact, Fact::RunEnded { .. }));
-        if ended {
-            self.watched_runs.forget(number);
-        } else if is_all && self.leases.for_run(number).is_none() {
-            let seq = last.map_or(after, LogEntry::seq);
-            self.watched_runs.record_read(number, run, columns::to_i64(seq));
-        }
     }
 }
 
@@ -310,6 +296,22 @@ impl ViewStore for PostgresStore {
         )
     }
 
+    fn runs_of_thread(
+        &self,
+        tenant: &Tenant,
+        thread: &ThreadId,
+        after: Option<&RunId>,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<Vec<RunId>, StoreError>> {
+        let (tenant, thread, after) = (tenant.clone(), thread.clone(), after.cloned());
+        self.list(move |shared| async move {
+            let found =
+                views::runs_of_thread(&shared.connections, &tenant, &thread, after.as_ref(), limit).await?;
+            shared.record_thread_reader(tenant, thread, &found, limit);
+            Ok(found.runs)
+        })
+    }
+
     fn events(
         &self,
         tenant: &Tenant,
@@ -322,7 +324,7 @@ impl ViewStore for PostgresStore {
             let connections = &shared.connections;
             let (number, events, is_all) =
                 stored_run::events_of(connections, &tenant, &run, after, limit).await?;
-            shared.record_reader(number, &run, after, &events, is_all);
+            shared.record_run_reader(number, &run, after, &events, is_all);
             Ok(events)
         };
         if limit <= POINT_READ_EVENT_COUNT_MAX { task(read(self.shared.clone())) } else { self.log(read) }
@@ -342,11 +344,12 @@ impl ViewStore for PostgresStore {
         &self,
         tenant: &Tenant,
         thread: &ThreadId,
+        order: MessageOrder,
         page: &Page,
     ) -> BoxFuture<'_, Result<Listed<MessageView>, StoreError>> {
         let (tenant, thread, page) = (tenant.clone(), thread.clone(), page.clone());
         self.list(move |shared| async move {
-            messages::messages(&shared.connections, &tenant, &thread, &page).await
+            messages::messages(&shared.connections, &tenant, &thread, order, &page).await
         })
     }
 

@@ -31,11 +31,14 @@ impl PostgresShared {
         tenant: &Tenant,
         thread: &ThreadId,
     ) -> Result<(), PostgresError> {
-        let (tenant, thread) = (escape(tenant.as_str()), escape(thread.as_str()));
-        let rows = self.change("SELECT delete_thread($1, $2)", &[&tenant, &thread]).await?;
+        let (tenant_text, thread_text) = (escape(tenant.as_str()), escape(thread.as_str()));
+        let rows = self.change("SELECT delete_thread($1, $2)", &[&tenant_text, &thread_text]).await?;
         let row = rows.first().ok_or_else(|| corrupt("a deletion came to nothing"))?;
         match row.try_get(0)? {
-            "deleted" => Ok(()),
+            "deleted" => {
+                self.notify_thread(tenant, thread);
+                Ok(())
+            }
             "stale" => Err(StoreError::Stale.into()),
             "not_found" => Err(StoreError::NotFound.into()),
             other => Err(corrupt(format!("a deletion came to {other}"))),

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use engine::callback::{CallbackKey, KeyRotation, KeysToRemove, StoredCallbackKeys};
 use engine::store::{
     Append, Appended, ApprovalFilter, AutoApproval, BoxFuture, Claim, Claimed, ClusterStore, Countable,
-    Create, Created, GrantFilter, GrantView, Lease, Listed, Loaded, LogEntry, MessagePosition, MessageView,
-    Page, ResponseStore, RunCounts, RunFilter, RunStore, RunView, StateView, StoreError, StoreMetrics,
-    StoredResponse, SuspensionView, Tenant, ThreadView, ViewStore,
+    Create, Created, GrantFilter, GrantView, Lease, Listed, Loaded, LogEntry, MessageOrder, MessagePosition,
+    MessageView, Page, ResponseStore, RunCounts, RunFilter, RunStore, RunView, StateView, StoreError,
+    StoreMetrics, StoredResponse, SuspensionView, Tenant, ThreadView, ViewStore,
 };
 use machine::Timestamp;
 use machine::decision::Decision;
@@ -285,6 +285,19 @@ impl ViewStore for SqliteStore {
         Box::pin(self.list(move |connection| views::runs(connection, &tenant, &filter, &page)))
     }
 
+    fn runs_of_thread(
+        &self,
+        tenant: &Tenant,
+        thread: &ThreadId,
+        after: Option<&RunId>,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<Vec<RunId>, StoreError>> {
+        let (tenant, thread, after) = (tenant.clone(), thread.clone(), after.cloned());
+        Box::pin(self.list(move |connection| {
+            views::runs_of_thread(connection, &tenant, &thread, after.as_ref(), limit)
+        }))
+    }
+
     fn events(
         &self,
         tenant: &Tenant,
@@ -317,10 +330,11 @@ impl ViewStore for SqliteStore {
         &self,
         tenant: &Tenant,
         thread: &ThreadId,
+        order: MessageOrder,
         page: &Page,
     ) -> BoxFuture<'_, Result<Listed<MessageView>, StoreError>> {
         let (tenant, thread, page) = (tenant.clone(), thread.clone(), page.clone());
-        Box::pin(self.list(move |connection| messages::messages(connection, &tenant, &thread, &page)))
+        Box::pin(self.list(move |connection| messages::messages(connection, &tenant, &thread, order, &page)))
     }
 
     fn posted(

@@ -1,6 +1,6 @@
 //! Everything that a tenant can see of a store, to detect whether a refused call left a trace.
 
-use engine::store::{ApprovalFilter, Lease, Page, RunFilter};
+use engine::store::{ApprovalFilter, Lease, MessageOrder, Page, RunFilter};
 
 use crate::fixture::World;
 
@@ -25,7 +25,7 @@ pub(crate) async fn snapshot(world: &World, leases: &[&Lease]) -> String {
         text.push_str(&format!("\n{log:#?}\n{kept:#?}"));
     }
     for thread in &threads.items {
-        let messages = store.messages(tenant, &thread.id, &page).await.unwrap();
+        let messages = store.messages(tenant, &thread.id, MessageOrder::OldestFirst, &page).await.unwrap();
         text.push_str(&format!("\n{messages:#?}"));
     }
     for lease in leases {
