@@ -35,6 +35,7 @@ mod readiness;
 mod response_budget;
 mod router;
 mod routes;
+mod run_wait;
 mod server;
 mod setup;
 mod streaming;

@@ -25,6 +25,7 @@ use crate::middleware::finish_response;
 use crate::routes::{
     agents, approvals, callbacks, decisions, events, grants, health, messages, runs, threads,
 };
+use crate::run_wait::WAIT_PATTERN;
 use crate::server::Server;
 use crate::setup::Role;
 use crate::wire::page::CURSOR_PATTERN;
@@ -73,6 +74,7 @@ fn groups() -> [Group; 9] {
                 .routes(routes!(runs::list))
                 .routes(routes!(runs::show))
                 .routes(routes!(events::events))
+                .routes(routes!(events::thread_events))
                 .routes(routes!(runs::calls))
                 .routes(routes!(runs::transcript))
                 .routes(routes!(runs::state))
@@ -241,6 +243,8 @@ fn bound_parameters(operation: &mut Operation) {
                 text.pattern(Some(NAME_PATTERN)).max_length(Some(NAME_BYTES_MAX))
             }
             "Idempotency-Key" => text.min_length(Some(1)).max_length(Some(IDEMPOTENCY_KEY_BYTES_MAX)),
+            "wait" => text.pattern(Some(WAIT_PATTERN)),
+            "from" => text.enum_values(Some(["now"])),
             "callback" => text.pattern(Some("^[0-9a-f]+$")),
             "Last-Event-ID" => text,
             _ => continue,

@@ -17,7 +17,7 @@ use crate::connection::{self, Routers};
 use crate::error::ApiError;
 use crate::json_threads::JsonThreads;
 use crate::lapsed_grants;
-use crate::limits::{Limits, OpenStream, Streams};
+use crate::limits::{Limits, TenantCount, TenantCounter, rate_limited};
 use crate::metrics::Metrics;
 use crate::readiness::Readiness;
 use crate::router;
@@ -31,7 +31,9 @@ pub struct Server {
     pub(crate) limits: Limits,
     pub(crate) json_threads: Arc<JsonThreads>,
     pub(crate) readiness: Readiness,
-    pub(crate) streams: Arc<Streams>,
+    pub(crate) streams: Arc<TenantCounter>,
+    /// Requests that wait for a run.
+    pub(crate) waits: Arc<TenantCounter>,
     pub(crate) metrics: Metrics,
     pub(crate) callback_rate_limits: CallbackRateLimits,
     reload: Reload,
@@ -52,9 +54,9 @@ impl Server {
 
     #[must_use]
     pub fn with_limits(setup: Setup, limits: Limits) -> Arc<Self> {
-        let streams = Arc::new(Streams::default());
+        let (streams, waits) = (Arc::<TenantCounter>::default(), Arc::<TenantCounter>::default());
         Arc::new(Self {
-            metrics: Metrics::new(&setup.engine, &streams, setup.log_lines_dropped),
+            metrics: Metrics::new(&setup.engine, &streams, &waits, setup.log_lines_dropped),
             access: Access::new(setup.auth, setup.origins, &limits),
             approvers: setup.approvers,
             engine: setup.engine,
@@ -62,6 +64,7 @@ impl Server {
             limits,
             json_threads: Arc::default(),
             streams,
+            waits,
             callback_rate_limits: CallbackRateLimits::default(),
             reload: setup.reload,
             reloading: Mutex::default(),
@@ -115,11 +118,12 @@ impl Server {
         if self.is_draining() { Err(draining_error()) } else { Ok(token) }
     }
 
-    pub(crate) fn open_stream(&self, tenant: &Tenant) -> Result<OpenStream, ApiError> {
+    pub(crate) fn open_stream(&self, tenant: &Tenant) -> Result<TenantCount, ApiError> {
         if self.is_draining() {
             return Err(draining_error());
         }
-        self.streams.open(tenant, self.limits.streams_per_tenant_max)
+        let stream = self.streams.open(tenant, self.limits.streams_per_tenant_max);
+        stream.ok_or_else(|| rate_limited("this tenant has too many open streams"))
     }
 
     /// Ends [`Server::serve`] as soon as open responses are sent, and after a short grace period at the latest.

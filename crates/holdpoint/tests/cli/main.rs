@@ -31,6 +31,7 @@ mod secrets;
 mod serve;
 mod server;
 mod streams_over_kills;
+mod thread_views;
 mod unread_log;
 mod unreadable;
 mod upkeep;

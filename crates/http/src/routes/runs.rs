@@ -24,6 +24,7 @@ use crate::idempotency::IdempotentRequest;
 use crate::paging::PageBuilder;
 use crate::response_budget::{over_budget, with_reservation};
 use crate::routes::threads;
+use crate::run_wait::{RunWait, WAIT_DESCRIPTION, is_settled, parse_wait};
 use crate::server::Server;
 use crate::wire::call::{CallFold, Calls};
 use crate::wire::enums::RunStatus;
@@ -95,14 +96,22 @@ fn only_agent(caller: &Caller) -> Option<AgentName> {
 }
 
 /// Get a run
-#[utoipa::path(get, path = "/v1/runs/{id}", tag = "runs", operation_id = "show_run", params(("id" = String, Path)),
+///
+/// With `wait`, the response is held back until the run has ended or waits, but for no longer than that.
+#[utoipa::path(get, path = "/v1/runs/{id}", tag = "runs", operation_id = "show_run",
+    params(("id" = String, Path), ("wait" = Option<String>, Query, description = WAIT_DESCRIPTION)),
     responses((status = 200, description = "The run", body = Run)))]
 pub(crate) async fn show(
     State(server): State<Arc<Server>>,
     caller: Caller,
     RunPath(run): RunPath,
+    parts: Parts,
 ) -> Result<Json<Run>, ApiError> {
-    let view = find_run(&server, &caller, &run).await?;
+    let wait = parse_wait(&QueryParams::parse(&parts, &["wait"])?)?;
+    let mut view = find_run(&server, &caller, &run).await?;
+    if let Some(duration) = wait.filter(|_| !is_settled(view.shown_status())) {
+        view = RunWait::reserve(&server, &caller, duration)?.until_settled(view).await?;
+    }
     Ok(Json(run_with_output(&server, &caller, &view).await?))
 }
 

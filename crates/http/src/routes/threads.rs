@@ -128,7 +128,7 @@ pub(crate) async fn delete(
     if caller.agents().is_some() {
         find_thread(&server, &caller, &id).await?;
     }
-    match server.engine.store().delete_thread(&caller.tenant, &id).await {
+    match server.engine.delete_thread(&caller.tenant, &id).await {
         Ok(()) => Ok(StatusCode::NO_CONTENT),
         Err(StoreError::NotFound) => Err(ApiError::no_thread(id.as_str())),
         Err(StoreError::Stale) => Err(thread_in_use(&server, &caller, &id).await?),

@@ -52,3 +52,5 @@ mod strictness;
 mod tenant_isolation;
 mod test_server;
 mod thread_races;
+mod thread_stream;
+mod waits;
