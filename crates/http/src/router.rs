@@ -244,6 +244,7 @@ fn bound_parameters(operation: &mut Operation) {
             }
             "Idempotency-Key" => text.min_length(Some(1)).max_length(Some(IDEMPOTENCY_KEY_BYTES_MAX)),
             "wait" => text.pattern(Some(WAIT_PATTERN)),
+            "order" => text.enum_values(Some(["asc", "desc"])),
             "from" => text.enum_values(Some(["now"])),
             "callback" => text.pattern(Some("^[0-9a-f]+$")),
             "Last-Event-ID" => text,

@@ -128,7 +128,7 @@ async fn post_error(server: &Server, caller: &Caller, refused: PostError) -> Res
 /// The order is that in which messages joined the thread, or its reverse. A queued message joins when its run starts. A
 /// message that joins between two pages moves none of the others.
 #[utoipa::path(get, path = "/v1/threads/{id}/messages", tag = "threads", operation_id = "list_messages",
-    params(("id" = String, Path), ("order" = Option<MessageOrder>, Query), ("limit" = Option<u32>, Query), ("cursor" = Option<String>, Query)),
+    params(("id" = String, Path), ("order" = Option<String>, Query), ("limit" = Option<u32>, Query), ("cursor" = Option<String>, Query)),
     responses((status = 200, description = "One page of messages", body = Messages)))]
 pub(crate) async fn list(
     State(server): State<Arc<Server>>,
