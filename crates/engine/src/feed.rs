@@ -11,9 +11,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 
 use machine::event::{Fact, Message};
-use machine::id::{MessageId, RunId, assistant_message_id};
+use machine::id::{RunId, assistant_message_id};
 
-use crate::live::{Live, LiveCursor, LiveItem, lock};
+use crate::live::{Live, LiveCursor, LiveItem, Reset, lock};
 use crate::page_cache::{PAGE_EVENTS, PageCache};
 use crate::recent_events::RecentEvents;
 use crate::relay::Relay;
@@ -140,16 +140,18 @@ impl RunFeed {
         }
         let restarts: Vec<_> = events.iter().filter_map(|committed| self.restart(committed)).collect();
         lock(&self.recent).push(events);
-        for (message_id, attempt) in restarts {
-            self.live().restart(&message_id, attempt);
+        for reset in restarts {
+            self.live().restart(&reset);
         }
         self.signal();
     }
 
-    /// The answer that this event restarts, and the number of the new attempt.
-    fn restart(&self, committed: &CommittedEvent) -> Option<(MessageId, u32)> {
-        let Fact::ModelRetrying { attempt, .. } = &committed.event.fact else { return None };
-        Some((assistant_message_id(&self.run, committed.event.step?), *attempt))
+    /// The answer that this event restarts.
+    fn restart(&self, committed: &CommittedEvent) -> Option<Reset> {
+        let event = &*committed.event;
+        let Fact::ModelRetrying { attempt, .. } = &event.fact else { return None };
+        let message_id = assistant_message_id(&self.run, event.step?);
+        Some(Reset { message_id, attempt: *attempt, step: event.step, at: event.at })
     }
 
     /// Something was stored that was not published here: watchers find it in the store.
@@ -196,8 +198,8 @@ impl RunFeed {
             if let Fact::MessageAdded(Message::Assistant { id, .. }) = &committed.event.fact {
                 self.live().mark_stored(id);
             }
-            if let Some((message_id, attempt)) = self.restart(committed) {
-                self.live().restart(&message_id, attempt);
+            if let Some(reset) = self.restart(committed) {
+                self.live().restart(&reset);
             }
         }
     }
@@ -469,7 +471,7 @@ impl Subscription {
             };
             let restart = self.feed.restart(&committed);
             self.ready.push_back(FeedItem::Event(committed));
-            let reset = restart.and_then(|(id, attempt)| self.cursor.restart(&id, attempt));
+            let reset = restart.and_then(|reset| self.cursor.restart(&reset));
             self.ready.extend(reset.map(FeedItem::Live));
         }
     }

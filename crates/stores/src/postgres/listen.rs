@@ -5,6 +5,7 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::Duration;
 
+use engine::clock::Clock;
 use tokio_postgres::{AsyncMessage, Client, Connection, Socket};
 
 use super::connection::Address;
@@ -91,7 +92,7 @@ fn dispatch(shared: &PostgresShared, probe: &ListenProbe, payload: &str) {
         }
         PeerNotice::Watched(runs) => shared.incoming.push_watched(runs),
         PeerNotice::Delta(payload) => {
-            if let Some((run, after, said)) = delta_codec::decode(payload) {
+            if let Some((run, after, said)) = delta_codec::decode(payload, || shared.clock.now()) {
                 shared.incoming.push_deltas(run, after, said);
             }
         }

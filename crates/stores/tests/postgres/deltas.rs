@@ -10,6 +10,7 @@ use engine::live::{Deltas, LiveItem};
 use engine::model::{Model, ModelAnswer, ModelFailure, ModelRequest};
 use engine::posting::Message;
 use engine::store::{BoxFuture, Tenant};
+use machine::Timestamp;
 use machine::event::{Fact, Message as Said};
 use machine::id::RunId;
 use tokio::sync::Semaphore;
@@ -104,6 +105,8 @@ impl Watcher {
                     self.text.chars().count() as u64,
                     "there is no gap and no repeated text"
                 );
+                assert_eq!(delta.step, Some(1), "the step arrives with the text");
+                assert_ne!(delta.at, Timestamp::ZERO, "and the time");
                 self.text.push_str(&delta.text);
             }
             FeedItem::Event(committed) => {
