@@ -50,7 +50,7 @@ impl LogReader {
             tenant: tenant.clone(),
             thread: view.thread.clone(),
             run: view.id.clone(),
-            hydrator: EventHydrator::new(view.thread.clone(), view.id.clone()).dropping_large_results(),
+            hydrator: EventHydrator::new(view.thread.clone(), view.id.clone()).dropping_large_events(),
             after,
             page: VecDeque::new(),
             ready: VecDeque::new(),
@@ -84,7 +84,7 @@ impl LogReader {
         {
             let read = self.store.events(&self.tenant, &self.run, seq.saturating_sub(1), 1).await?;
             let found = read.iter().filter_map(LogEntry::readable);
-            found.for_each(|found| self.hydrator.supply_event(&found.event));
+            found.for_each(|found| self.hydrator.supply_event(found));
         }
         let envelopes = self.hydrator.hydrate_entry(entry).into_iter();
         self.ready.extend(envelopes.filter(|envelope| envelope.seq > self.after));

@@ -249,9 +249,10 @@ fn bound_parameters(operation: &mut Operation) {
     }
 }
 
-/// Turns `oneOf` into `anyOf`: the payload of one event may also match the schema of another that has fewer fields.
+/// Turns `oneOf` into `anyOf`: one form may also match the schema of another that has fewer fields.
 fn relax_one_of(schema: &mut RefOr<Schema>) {
     if let RefOr::T(Schema::OneOf(one)) = schema
+        && one.discriminator.is_none()
         && one.items.iter().all(|item| matches!(item, RefOr::Ref(_)))
     {
         let any = one.items.drain(..).fold(AnyOfBuilder::new(), AnyOfBuilder::item);

@@ -6,6 +6,7 @@ pub mod call;
 pub mod decision;
 pub mod enums;
 pub mod event;
+pub(crate) mod event_schema;
 pub mod grant;
 pub mod hydrate;
 pub mod live;

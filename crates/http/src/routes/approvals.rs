@@ -98,7 +98,7 @@ pub(crate) async fn show(
 /// Sends the pending approvals first, then every approval that is opened or closed. Each frame is an event of type
 /// `approval` without an id, so a client that reconnects starts over.
 #[utoipa::path(get, path = "/v1/approvals/stream", tag = "approvals", operation_id = "stream_approvals",
-    responses((status = 200, description = "A stream of server-sent events. The data of each event is an approval", body = String, content_type = "text/event-stream")))]
+    responses((status = 200, description = "A stream of server-sent events. The data of each event is an approval", body = Vec<Approval>, content_type = "text/event-stream")))]
 pub(crate) async fn stream(
     State(server): State<Arc<Server>>,
     caller: Caller,

@@ -24,6 +24,7 @@ use crate::routes::runs::{find_run, run_refused};
 use crate::server::Server;
 use crate::streaming;
 use crate::wire::event::Envelope;
+use crate::wire::event_schema::Event as EventSchema;
 use crate::wire::page::{Events, parse_limit};
 
 /// List or stream the events of a run
@@ -34,7 +35,7 @@ use crate::wire::page::{Events, parse_limit};
 #[utoipa::path(get, path = "/v1/runs/{id}/events", tag = "runs", operation_id = "run_events",
     params(("id" = String, Path), ("after" = Option<u64>, Query), ("limit" = Option<u32>, Query),
         ("Last-Event-ID" = Option<String>, Header)),
-    responses((status = 200, content((Events = "application/json"), (String = "text/event-stream")),
+    responses((status = 200, content((Events = "application/json"), (Vec<EventSchema> = "text/event-stream")),
             description = "One page of events, or a stream of events"),
         (status = 204, description = "A stream was requested, but the run has ended and has no further events. Do not reconnect")))]
 pub(crate) async fn events(

@@ -8,6 +8,7 @@ use utoipa::ToSchema;
 
 use super::approval::Approval;
 use super::event::Envelope;
+use super::event_schema::Event;
 use super::grant::Grant;
 use super::message::Message;
 use super::run::Run;
@@ -87,6 +88,7 @@ pub struct Messages {
 
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct Events {
+    #[schema(value_type = Vec<Event>)]
     pub events: Vec<Envelope>,
     /// Sequence number of the run's newest event, whether or not it is on this page.
     pub last_seq: u64,

@@ -24,6 +24,15 @@ pub struct Run {
     /// Every open suspension, in call order, whatever the status of the run.
     pub pending: Vec<Pending>,
     pub usage: Usage,
+    /// The final answer. Absent unless the run completed and its last step asked for no tool calls. Always absent in
+    /// lists.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub text: Option<String>,
+    /// The call that this run works on. Absent unless another run delegated it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub parent: Option<ParentCall>,
     /// Why the run failed; null unless it failed.
     pub error: Option<RunError>,
     /// The structured output. Absent unless one was requested and the run ended by itself. Always absent in lists.
@@ -55,6 +64,8 @@ impl Run {
             step: control.map_or(0, |control| control.step),
             pending: pending.iter().map(Pending::from_domain).collect(),
             usage: Usage::from_domain(control.map(|control| control.usage).unwrap_or_default()),
+            text: None,
+            parent: control.and_then(|control| control.parent.as_ref()).map(ParentCall::from_domain),
             error: ended.and_then(RunError::from_termination),
             output: None,
             created_at: view.created_at.into(),
@@ -62,6 +73,20 @@ impl Run {
             ended_at: view.ended_at.map(Time),
             unreadable: control.is_none(),
         }
+    }
+}
+
+/// The call of another run that a run works on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct ParentCall {
+    pub run_id: String,
+    pub call_id: String,
+}
+
+impl ParentCall {
+    #[must_use]
+    pub fn from_domain(parent: &event::Parent) -> Self {
+        Self { run_id: parent.run_id.as_str().into(), call_id: parent.call_id.as_str().into() }
     }
 }
 
@@ -159,6 +184,7 @@ pub struct Pending {
     pub call_id: String,
     pub tool: String,
     pub kind: SuspensionKind,
+    pub suspension_id: String,
     /// The approval with which a person answers. Absent if no person has to answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
@@ -172,6 +198,7 @@ impl Pending {
             call_id: pending.call_id.as_str().into(),
             tool: pending.tool.as_str().into(),
             kind: pending.kind.into(),
+            suspension_id: pending.suspension_id.as_str().into(),
             approval_id: pending.kind.needs_person().then(|| pending.suspension_id.as_str().into()),
         }
     }

@@ -12,3 +12,4 @@ mod runs;
 mod snapshots;
 mod stories;
 mod tool_events;
+mod union;
