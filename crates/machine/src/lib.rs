@@ -36,6 +36,7 @@
 extern crate alloc;
 
 pub mod apply;
+pub mod audit;
 pub mod call;
 pub mod call_error;
 pub mod checkpoint;

@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::audit::{self, AuditEntry, ClosedCall};
 use crate::call::Call;
 use crate::control::{Control, Stage};
 use crate::event::{Closing, Event, Fact, Message, OpenedSuspension};
@@ -33,6 +34,8 @@ pub struct ProjectionRows {
     /// What approvals grant to later calls of the thread.
     pub grants: Vec<GrantRow>,
     pub state: Vec<StateRow>,
+    /// What the commit adds to the tenant's audit record, without the ids of its run and thread.
+    pub audit: Vec<AuditEntry>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -151,6 +154,7 @@ impl ProjectionRows {
     /// Adds the rows for the events of one input. `before` is the state at the beginning of the commit.
     pub fn add_events(&mut self, before: Option<&Control>, events: &[Event], inbox_position: InboxPosition) {
         for event in events {
+            self.audit.extend(audit::run_entry(event));
             if let Fact::MessageAdded(message) = &event.fact {
                 let (id, role) = (message.id().clone(), role(message));
                 self.messages.push(MessageRow { id, seq: event.seq, role, at: event.at });
@@ -170,14 +174,18 @@ impl ProjectionRows {
                 && let Some(covers) = self.granted(before, call_id, approval_id, covers)
             {
                 let grant = Grant { id: grant_id(approval_id), by: by.clone(), covers };
+                self.audit.push(audit::grant_entry(event, &grant));
                 self.grants.push(GrantRow { grant, since: event.at });
             }
             if let Some(closing) = event.fact.closes_suspension() {
+                let status = self.status_of(before, &closing);
+                let call = self.closed_call(before, event, closing.id);
+                self.audit.extend(audit::closing_entry(event, &closing, status, call));
                 let row = ClosedRow {
                     id: closing.id.clone(),
                     seq: event.seq,
                     at: event.at,
-                    status: self.status_of(before, &closing),
+                    status,
                     by: closing.by.cloned().unwrap_or_else(Principal::system),
                     reason: closing.reason.map(String::from),
                     note: closing.note.map(String::from),
@@ -201,6 +209,19 @@ impl ProjectionRows {
         });
         let opened = || self.opened.iter().find(|opened| opened.id == *id).map(|opened| opened.kind);
         held.map(|open| open.held.kind()).or_else(opened)
+    }
+
+    fn closed_call(&self, before: Option<&Control>, event: &Event, id: &SuspensionId) -> ClosedCall {
+        let kind = self.kind_of(before, id);
+        if let Some(opened) = self.opened.iter().find(|opened| opened.id == *id) {
+            return ClosedCall { tool: Some(opened.tool.clone()), kind, arguments: opened.arguments };
+        }
+        let call = before.zip(event.fact.call_id()).and_then(|(control, id)| control.call(id));
+        ClosedCall {
+            tool: call.map(|call| call.tool.clone()),
+            kind,
+            arguments: call.map(|call| call.arguments),
+        }
     }
 
     /// An approval that is not given is a rejection, even if it was for repeating a call in doubt, which is given up.

@@ -119,6 +119,15 @@ pub enum ResumeMode {
 impl ResumeMode {
     pub const ALL: [Self; 3] =
         [Self::ReplayToolCall, Self::UseDecisionAsToolResult, Self::PassDecisionToTool];
+
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::ReplayToolCall => "replay_tool_call",
+            Self::UseDecisionAsToolResult => "use_decision_as_tool_result",
+            Self::PassDecisionToTool => "pass_decision_to_tool",
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
