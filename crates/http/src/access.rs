@@ -9,6 +9,7 @@ use axum::http::{HeaderMap, Method, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use engine::store::Tenant;
+use machine::audit::Actor;
 use machine::id::{AgentName, Principal};
 use machine::suspension::SuspensionKind;
 use sha2::{Digest as _, Sha256};
@@ -58,6 +59,11 @@ impl Caller {
             AuthMode::Key => forbidden(roles),
             AuthMode::Open(token) => token.refusal(server.access.origins.listen),
         }
+    }
+
+    /// The caller as the audit record names it.
+    pub(crate) fn actor(&self) -> Actor {
+        Actor::from(self.principal.clone())
     }
 
     pub(crate) fn is_open(&self) -> bool {

@@ -32,6 +32,7 @@ mod open_token;
 mod origin;
 mod paging;
 mod readiness;
+mod recorded_configuration;
 mod response_budget;
 mod router;
 mod routes;

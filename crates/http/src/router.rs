@@ -23,7 +23,7 @@ use crate::extract::{IDEMPOTENCY_KEY_BYTES_MAX, NAME_BYTES_MAX, NAME_PATTERN};
 use crate::limits::rate_limited;
 use crate::middleware::finish_response;
 use crate::routes::{
-    agents, approvals, callbacks, decisions, events, grants, health, messages, runs, threads,
+    agents, approvals, audit, callbacks, decisions, events, grants, health, messages, runs, threads,
 };
 use crate::server::Server;
 use crate::setup::Role;
@@ -45,10 +45,11 @@ enum Needs {
 }
 
 /// Every route is in exactly one group, so none lacks its guard.
-fn groups() -> [Group; 9] {
+fn groups() -> [Group; 10] {
     use WithoutKeys::{Free, Token};
     let group = |needs, routes| Group { needs, routes };
     [
+        group(Needs::Key(&[Role::Admin], Token), OpenApiRouter::new().routes(routes!(audit::list))),
         group(
             Needs::Nothing,
             OpenApiRouter::new()

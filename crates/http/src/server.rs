@@ -5,6 +5,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 use axum::Router;
 use engine::Engine;
 use engine::store::Tenant;
+use machine::audit::{Actor, AuditAction};
+use machine::id::Digest;
 use tokio::net::TcpListener;
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
@@ -20,6 +22,7 @@ use crate::lapsed_grants;
 use crate::limits::{Limits, OpenStream, Streams};
 use crate::metrics::Metrics;
 use crate::readiness::Readiness;
+use crate::recorded_configuration::record_configuration;
 use crate::router;
 use crate::setup::{AgentShown, Approvers, Reload, Reloaded, Setup};
 
@@ -130,14 +133,29 @@ impl Server {
 
     /// Reloads the configuration with its agents and keys. A removed key is refused from the next request on, and its
     /// open streams end. If the configuration is not accepted, nothing has changed.
-    pub async fn reload(&self) -> Result<(), String> {
+    pub async fn reload(&self, actor: &Actor) -> Result<(), String> {
         let _one_at_a_time = self.reloading.lock().await;
-        let Reloaded { agents, auth } = (self.reload)().await?;
+        let Reloaded { agents, auth, file } = (self.reload)().await?;
         *self.agents.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(agents);
         self.approvers.replace_auth(&auth);
         self.access.replace_auth(auth, &self.limits);
+        self.record_configuration(AuditAction::ConfigurationReloaded, file, actor).await;
         self.revoke_lapsed_grants().await;
         Ok(())
+    }
+
+    /// Records the configuration and its keys. Call it at startup: keys may have changed since the server stopped.
+    pub async fn record_started(&self, file: Option<Digest>) {
+        self.record_configuration(AuditAction::ConfigurationLoaded, file, &Actor::system()).await;
+    }
+
+    async fn record_configuration(&self, action: AuditAction, file: Option<Digest>, actor: &Actor) {
+        if let Err(refused) = record_configuration(self, action, file, actor).await {
+            tracing::error!(
+                %refused,
+                "the audit record does not show this configuration and its keys; reload it once the store works"
+            );
+        }
     }
 
     /// Revokes the grants whose givers may no longer approve. Call it at startup, because the keys may have changed

@@ -2,6 +2,7 @@
 //! apply. The other fields are always present, and null until they have a value.
 
 pub mod approval;
+pub mod audit;
 pub mod call;
 pub mod decision;
 pub mod enums;

@@ -7,6 +7,8 @@ pub mod postgres;
 pub mod sqlite;
 
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub mod audit_reader;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod columns;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub mod doctor;

@@ -16,12 +16,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
+use std::task::{Context, Waker};
 
-use engine::store::{Append, ApprovalFilter, AutoApproval, Claim, Page, RunFilter, StoreError};
+use engine::store::{
+    Append, ApprovalFilter, AuditFilter, AutoApproval, Claim, LogEntry, Page, RunFilter, StoreError,
+};
 use machine::Control;
 use machine::control::ControlDecodeError;
 use machine::event::InterruptCause;
-use machine::id::{RunId, ThreadId};
+use machine::id::{Digest, RunId, ThreadId};
 use machine::inbox::{Item, Refusal, Verdict};
 use machine::phase::HookAnswers;
 use machine::projection_rows::PublicRunStatus;
@@ -335,7 +338,7 @@ async fn a_run_that_cannot_be_decoded_is_interrupted_and_ended_and_its_thread_de
     let delegated =
         "UPDATE suspensions SET kind = 'child_run' WHERE run = (SELECT row FROM runs WHERE id = 'bad')";
     assert_eq!(raw.execute(delegated, []).unwrap(), 1);
-    world.store.delete_thread(&world.tenant, &"thr_bad".into()).await.unwrap();
+    world.store.delete_thread(&world.tenant, &"thr_bad".into(), &"tester".into()).await.unwrap();
     assert_eq!(world.store.thread(&world.tenant, &"thr_bad".into()).await.unwrap().created_at, None);
     assert!(world.run("good").await.control.is_some());
 }
@@ -430,7 +433,7 @@ async fn a_deleted_thread_leaves_no_row_behind() {
     worker.finish_with("done");
     worker.commit(&world).await.unwrap();
     assert_ne!(counts(), before);
-    world.store.delete_thread(&world.tenant, &ThreadId::from("thr_3")).await.unwrap();
+    world.store.delete_thread(&world.tenant, &ThreadId::from("thr_3"), &"tester".into()).await.unwrap();
     assert_eq!(counts(), before);
 }
 
@@ -541,13 +544,21 @@ async fn auto_approve_that_was_switched_often_leaves_one_row_and_revoked_grants_
     world.store.put_thread(&world.tenant, &thread, &serde_json::Value::Null).await.unwrap();
     let set = async |id: &str, on: bool| {
         let given = AutoApproval { id: id.into(), by: "ana".into() };
-        world.store.set_auto_approve(&world.tenant, &thread, on.then_some(&given)).await.unwrap();
+        world
+            .store
+            .set_auto_approve(&world.tenant, &thread, on.then_some(&given), &"tester".into())
+            .await
+            .unwrap();
     };
     for index in 0..1_000 {
         set(&format!("grt_{index}"), true).await;
         match index % 3 {
             0 => set("", false).await,
-            1 => world.store.revoke_grant(&world.tenant, &format!("grt_{index}").into()).await.unwrap(),
+            1 => world
+                .store
+                .revoke_grant(&world.tenant, &format!("grt_{index}").into(), &"tester".into())
+                .await
+                .unwrap(),
             _ => {}
         }
     }
@@ -555,7 +566,7 @@ async fn auto_approve_that_was_switched_often_leaves_one_row_and_revoked_grants_
     let raw = Connection::open(folder.file()).unwrap();
     let rows = "SELECT group_concat(id) FROM grants";
     assert_eq!(raw.query_row(rows, [], |row| row.get::<_, String>(0)).unwrap(), "grt_last");
-    let gone = world.store.revoke_grant(&world.tenant, &"grt_1".into()).await;
+    let gone = world.store.revoke_grant(&world.tenant, &"grt_1".into(), &"tester".into()).await;
     assert_eq!(gone, Err(StoreError::NotFound), "the grant was already revoked");
     for name in [
         "thread_by_id",
@@ -703,4 +714,24 @@ async fn an_abandoned_creation_leaves_no_unowned_run() {
     // The writer executes commands in order, so the creations are done when this later write is.
     world.store.put_thread(&world.tenant, &ThreadId::from("last"), &serde_json::Value::Null).await.unwrap();
     assert_eq!(next(&world, 100).await, names);
+}
+
+/// A caller that stops waiting loses nothing: what its commit decided is committed together with the record of it.
+#[tokio::test]
+async fn a_decision_and_its_audit_record_are_one_commit() {
+    let folder = Folder::new();
+    let world = world(&folder);
+    let mut worker = held(&world, "thr", "run", "transfer").await;
+    worker.accept(Item::Decision(worker.decision("call_run", Some("d1"), reject())));
+    let (append, seq) = (worker.append(), worker.append().control.seq);
+    let mut waiting = world.store.append(&worker.lease, append);
+    assert!(waiting.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    drop(waiting);
+    // The writer performs one command after the other.
+    world.store.put_revision(&Digest::sha256(b"later"), "later").await.unwrap();
+    let stored = world.store.events(&world.tenant, &"run".into(), 0, 1_000).await.unwrap();
+    assert_eq!(stored.last().map(LogEntry::seq), Some(seq), "the commit is stored");
+    world.store.seal_audit().await.unwrap();
+    let records = world.store.audit(&world.tenant, &AuditFilter::default(), 0, 10).await.unwrap();
+    assert_eq!(records.len(), 1, "{records:?}");
 }

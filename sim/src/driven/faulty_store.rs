@@ -5,12 +5,14 @@ use std::sync::Arc;
 
 use engine::callback::{CallbackKey, KeyRotation, KeysToRemove, StoredCallbackKeys};
 use engine::store::{
-    Append, Appended, ApprovalFilter, AutoApproval, BoxFuture, Claim, Claimed, ClusterStore, Countable,
-    Create, Created, GrantFilter, GrantView, Lease, Listed, Loaded, LogEntry, MessagePosition, MessageView,
-    Page, ResponseStore, RunCounts, RunFilter, RunStore, RunView, StateView, Store, StoreError, StoreFailure,
-    StoreMetrics, StoredResponse, SuspensionView, Tenant, ThreadView, ViewStore,
+    Append, Appended, ApprovalFilter, AuditFilter, AuditStore, AutoApproval, BoxFuture, Claim, Claimed,
+    ClusterStore, Countable, Create, Created, Deleted, Deletion, GrantFilter, GrantView, Lease, Listed,
+    Loaded, LogEntry, MessagePosition, MessageView, Page, ResponseStore, RunCounts, RunFilter, RunStore,
+    RunView, StateView, Store, StoreError, StoreFailure, StoreMetrics, StoredResponse, SuspensionView,
+    Tenant, TenantChain, ThreadView, ViewStore,
 };
 use machine::Timestamp;
+use machine::audit::{Actor, AuditEntry, SealedRecord};
 use machine::decision::Decision;
 use machine::event::Event;
 use machine::grant::Grant;
@@ -290,12 +292,12 @@ impl RunStore for FaultyStore {
 impl ViewStore for FaultyStore {
     rough! {
         Preparation fn put_thread(tenant: &Tenant, thread: &ThreadId, metadata: &Value) -> bool;
-        Preparation fn delete_thread(tenant: &Tenant, thread: &ThreadId) -> ();
+        Preparation fn delete_thread(tenant: &Tenant, thread: &ThreadId, deletion: &Deletion) -> Deleted;
         Read fn thread(tenant: &Tenant, thread: &ThreadId) -> ThreadView;
         Read fn threads(tenant: &Tenant, page: &Page) -> Listed<ThreadView>;
         Read fn grant(tenant: &Tenant, id: &GrantId) -> Option<GrantView>;
         Read fn grants(tenant: &Tenant, filter: &GrantFilter, page: &Page) -> Listed<GrantView>;
-        Preparation fn revoke_grant(tenant: &Tenant, id: &GrantId) -> ();
+        Preparation fn revoke_grant(tenant: &Tenant, id: &GrantId, actor: &Actor) -> ();
         Read fn decision(tenant: &Tenant, run: &RunId, id: &DecisionId) -> Option<Decision>;
         Read fn run(tenant: &Tenant, run: &RunId) -> Option<RunView>;
         Read fn runs(tenant: &Tenant, filter: &RunFilter, page: &Page) -> Listed<RunView>;
@@ -333,13 +335,13 @@ impl ViewStore for FaultyStore {
         tenant: &Tenant,
         thread: &ThreadId,
         given: Option<&AutoApproval>,
+        actor: &Actor,
     ) -> BoxFuture<'_, Result<(), StoreError>> {
         let (tenant, thread, given) = (tenant.clone(), thread.clone(), given.cloned());
-        Box::pin(
-            self.rough(Kind::Preparation, move |store| {
-                store.set_auto_approve(&tenant, &thread, given.as_ref())
-            }),
-        )
+        let actor = actor.clone();
+        Box::pin(self.rough(Kind::Preparation, move |store| {
+            store.set_auto_approve(&tenant, &thread, given.as_ref(), &actor)
+        }))
     }
 
     fn events(
@@ -382,6 +384,29 @@ impl ClusterStore for FaultyStore {
             self.stage.disk.ask(self.own.as_ref(), |store| store.release_all())
         };
         Box::pin(std::future::ready(handed_over))
+    }
+}
+
+impl AuditStore for FaultyStore {
+    rough! {
+        Preparation fn record_audit(tenant: &Tenant, entry: &AuditEntry) -> ();
+        Preparation fn seal_audit() -> u64;
+        Read fn audit_chains() -> Vec<TenantChain>;
+    }
+
+    fn audit(
+        &self,
+        tenant: &Tenant,
+        filter: &AuditFilter,
+        after: u64,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<Vec<SealedRecord>, StoreError>> {
+        let (tenant, filter) = (tenant.clone(), filter.clone());
+        Box::pin(self.rough(Kind::Read, move |store| store.audit(&tenant, &filter, after, limit)))
+    }
+
+    fn prune_audit(&self, older_than: Timestamp) -> BoxFuture<'_, Result<u64, StoreError>> {
+        Box::pin(self.rough(Kind::Preparation, move |store| store.prune_audit(older_than)))
     }
 }
 

@@ -70,8 +70,12 @@
 //! 24. A row that cannot be decoded hides no other row. Lists and logs show what its plain columns contain, and report
 //!     it as unreadable. A run that cannot be loaded is still handed out ([`Claimed::loaded`]), so that it does not
 //!     block others. Interrupting it, ending it ([`RunStore::end_undecoded`]) and deleting its thread require no decoding.
+//! 25. Every change that the audit record names is recorded in the transaction that makes it: a refused change adds no
+//!     record. [`AuditStore::seal_audit`] gives each record its place in the chain of its tenant, without gaps. A sealed
+//!     record never changes. Commits never wait for a chain.
 
 mod append;
+mod audit_store;
 mod claim;
 mod cluster_store;
 mod error;
@@ -83,6 +87,7 @@ mod views;
 mod wrapper;
 
 pub use append::{Append, Appended, Create, Created, InlineAgent, NewChildRun};
+pub use audit_store::{AUDIT_RECORDS_MAX, AuditFilter, AuditStore, Deleted, Deletion, TenantChain};
 pub use claim::{Claim, SkipTenant};
 pub use cluster_store::ClusterStore;
 pub use error::{StoreError, StoreFailure};
@@ -245,6 +250,6 @@ pub struct RunCounts {
 }
 
 /// Stores runs, following the rules of this module. Every type that implements its parts is a store.
-pub trait Store: RunStore + ViewStore + ClusterStore + ResponseStore {}
+pub trait Store: RunStore + ViewStore + ClusterStore + ResponseStore + AuditStore {}
 
-impl<S: RunStore + ViewStore + ClusterStore + ResponseStore> Store for S {}
+impl<S: RunStore + ViewStore + ClusterStore + ResponseStore + AuditStore> Store for S {}

@@ -2,14 +2,15 @@
 
 use std::collections::BTreeSet;
 
+use machine::audit::Actor;
 use machine::decision::Decision;
 use machine::id::{AgentName, DecisionId, Digest, GrantId, MessageId, RunId, SuspensionId, ThreadId};
 use serde_json::Value;
 
 use super::{
-    ApprovalFilter, AutoApproval, BoxFuture, Countable, GrantFilter, GrantView, Listed, LogEntry,
-    MessagePosition, MessageView, Page, RunCounts, RunFilter, RunView, StateView, StoreError, StoreMetrics,
-    SuspensionView, Tenant, ThreadView,
+    ApprovalFilter, AutoApproval, BoxFuture, Countable, Deleted, Deletion, GrantFilter, GrantView, Listed,
+    LogEntry, MessagePosition, MessageView, Page, RunCounts, RunFilter, RunView, StateView, StoreError,
+    StoreMetrics, SuspensionView, Tenant, ThreadView,
 };
 
 /// Threads, messages, grants, runs, logs and approvals, for callers without a lease.
@@ -50,6 +51,7 @@ pub trait ViewStore: Send + Sync + 'static {
         tenant: &Tenant,
         thread: &ThreadId,
         given: Option<&AutoApproval>,
+        actor: &Actor,
     ) -> BoxFuture<'_, Result<(), StoreError>>;
 
     /// A grant, unless it was revoked.
@@ -64,11 +66,21 @@ pub trait ViewStore: Send + Sync + 'static {
     ) -> BoxFuture<'_, Result<Listed<GrantView>, StoreError>>;
 
     /// [`StoreError::NotFound`] if the tenant has no such grant, or if it was already revoked.
-    fn revoke_grant(&self, tenant: &Tenant, id: &GrantId) -> BoxFuture<'_, Result<(), StoreError>>;
+    fn revoke_grant(
+        &self,
+        tenant: &Tenant,
+        id: &GrantId,
+        actor: &Actor,
+    ) -> BoxFuture<'_, Result<(), StoreError>>;
 
     /// Removes a thread with its runs, logs and approvals, and recursively the threads of the runs they delegated to.
     /// [`StoreError::Stale`] while a run of any of them has not ended.
-    fn delete_thread(&self, tenant: &Tenant, thread: &ThreadId) -> BoxFuture<'_, Result<(), StoreError>>;
+    fn delete_thread(
+        &self,
+        tenant: &Tenant,
+        thread: &ThreadId,
+        deletion: &Deletion,
+    ) -> BoxFuture<'_, Result<Deleted, StoreError>>;
 
     /// The first decision that was accepted under this id.
     fn decision(

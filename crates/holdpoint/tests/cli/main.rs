@@ -1,5 +1,6 @@
 //! Runs the program as a user does, and checks its standard output, standard error and exit code.
 
+mod audit;
 mod callbacks;
 mod check;
 mod check_faults;

@@ -7,6 +7,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::approval::Approval;
+use super::audit::AuditRecord;
 use super::event::Envelope;
 use super::grant::Grant;
 use super::message::Message;
@@ -74,6 +75,13 @@ pub struct Approvals {
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct Grants {
     pub grants: Vec<Grant>,
+    /// Cursor of the next page; null on the last page.
+    pub next_cursor: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct AuditRecords {
+    pub records: Vec<AuditRecord>,
     /// Cursor of the next page; null on the last page.
     pub next_cursor: Option<String>,
 }

@@ -8,6 +8,7 @@
 )]
 
 mod addressing;
+mod audit;
 mod bounds;
 mod callbacks;
 mod capacity;

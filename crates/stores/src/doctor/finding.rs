@@ -32,6 +32,8 @@ pub enum FindingCode {
     ChildLost,
     /// A frozen agent is missing, or is not the one that its digest names.
     RevisionDiffers,
+    /// A sealed audit record was altered, removed or moved.
+    AuditBroken,
 }
 
 impl FindingCode {
@@ -53,6 +55,7 @@ impl FindingCode {
             Self::ThreadDiffers => "THREAD_DIFFERS",
             Self::ChildLost => "CHILD_LOST",
             Self::RevisionDiffers => "REVISION_DIFFERS",
+            Self::AuditBroken => "AUDIT_BROKEN",
         }
     }
 
@@ -91,6 +94,10 @@ impl FindingCode {
             Self::ChildLost => "The call will never be answered: interrupt the run.",
             Self::RevisionDiffers => {
                 "The run cannot go on without its frozen agent: interrupt it, or go on with a backup that has it."
+            }
+            Self::AuditBroken => {
+                "The audit record of this tenant was tampered with, or the disk is damaged: keep a copy of the store, \
+                 and compare it with an export or a backup by `holdpoint audit verify --against`."
             }
         }
     }

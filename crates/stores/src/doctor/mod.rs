@@ -23,7 +23,7 @@ pub use finding::{Finding, FindingCode, Findings};
 pub(crate) use examination::{
     ExaminedStore, examine_all_threads, examine_revisions, examine_threads, record,
 };
-pub(crate) use fault::{ExamineError, Fault};
+pub(crate) use fault::{ExamineError, Fault, unreadable_or_refused};
 pub(crate) use log::{Commit, LogFold, SUSPENSION_COLUMNS};
 pub(crate) use rows::{
     AgentRow, CommitPage, CountedTable, DecisionRow, InboxRow, PostKeyRow, RunRow, SnapshotRows, StateRow,

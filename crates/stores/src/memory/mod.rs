@@ -1,6 +1,7 @@
 //! A store in memory: all the rules of the contract, nothing on disk. For tests, demos and runs that may be lost.
 
 mod append;
+mod audit;
 mod create;
 mod grants;
 mod lists;

@@ -16,6 +16,7 @@ use machine::thread::UnendedRun;
 use machine::{Control, Timestamp};
 use serde_json::Value;
 
+use super::audit::MemoryAudit;
 use super::ready::{QueueKind, QueuePosition, ReadyQueues};
 
 /// The store's own number for a run.
@@ -30,6 +31,7 @@ pub(super) struct MemoryState {
     pub(super) ready: ReadyQueues,
     pub(super) revisions: BTreeMap<Digest, String>,
     pub(super) callback_keys: Option<StoredCallbackKeys>,
+    pub(super) audit: BTreeMap<Tenant, MemoryAudit>,
     pub(super) counts: StoreMetrics,
     last_row: RunRowId,
     last_thread: i64,

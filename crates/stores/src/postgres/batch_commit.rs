@@ -120,9 +120,10 @@ pub(super) fn is_plain_creation(commit: &EncodedCommit) -> bool {
         && commit.accepted.is_empty()
         && commit.rows.opened.is_empty()
         && commit.rows.closed.is_empty()
+        && commit.rows.audit.is_empty()
 }
 
-/// Whether a commit writes, besides these, only suspensions and decisions.
+/// Whether a commit writes, besides these, only suspensions, decisions and audit records.
 pub(super) fn is_plain(commit: &EncodedCommit) -> bool {
     let EncodedCommit { log, consumed, accepted, spawn, deliver, rows, .. } = commit;
     let decides = |one: &EncodedItem| match one.item {
@@ -225,7 +226,7 @@ impl PostgresShared {
             appends.iter().map(|append| append.commit.state.ended_at().map(millis)).collect();
         let mut extras = Vec::new();
         for (append, position) in appends.iter().zip(1..) {
-            if let Some(extra) = BatchExtras::from_commit(&append.commit) {
+            if let Some(extra) = BatchExtras::from_commit(append.lease.tenant.as_str(), &append.commit) {
                 extras.push((position, json(&extra)?));
             }
         }

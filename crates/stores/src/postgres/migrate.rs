@@ -10,7 +10,7 @@ use super::listen_probe::OpeningConnection;
 
 /// The table changes of each version, in order: a store's version is the number of migrations it has seen. A migration
 /// that was released is never edited. Versions 2 to 4 and 10 changed only functions.
-const MIGRATIONS: [&str; 10] = [
+const MIGRATIONS: [&str; 11] = [
     include_str!("migrations/0001_tables.sql"),
     "",
     "",
@@ -22,13 +22,15 @@ const MIGRATIONS: [&str; 10] = [
     include_str!("migrations/0009_previous_callback_key.sql"),
     // Version 10 renamed functions.
     "",
+    include_str!("migrations/0011_audit.sql"),
 ];
 
 /// The views and functions of this version. An upgrade drops those of the earlier version and creates these, so a
 /// change here needs a new version too, even if its migration is empty.
-const FUNCTIONS: [&str; 5] = [
+const FUNCTIONS: [&str; 6] = [
     include_str!("functions/clear.sql"),
     include_str!("functions/views.sql"),
+    include_str!("functions/audit.sql"),
     include_str!("functions/commits.sql"),
     include_str!("functions/leases.sql"),
     include_str!("functions/batches.sql"),
@@ -122,7 +124,7 @@ mod tests {
 
     /// The version of the store, and the digest of its functions without comments and blank lines.
     const FUNCTIONS_OF_VERSION: (i32, &str) =
-        (10, "3763fbc8326c80f57587a72b171392636e34704ad31e79ecc2ef42911bb6a81e");
+        (11, "3343b969a95bbfb69ea34830d07d1b5dbe035563f9e4ee247aec59aa93ba0cbe");
 
     #[test]
     fn functions_change_only_with_a_new_version() {

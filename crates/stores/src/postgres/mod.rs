@@ -31,6 +31,7 @@
 //! what was not delivered.
 
 mod approvals;
+mod audit;
 mod batch_commit;
 mod batch_queue;
 mod binding;

@@ -8,11 +8,12 @@ use engine::callback::{CallbackKey, KeyRotation, KeysToRemove, StoredCallbackKey
 use engine::clock::Clock;
 use engine::store::{
     Append, Appended, ApprovalFilter, AutoApproval, BoxFuture, Claim, Claimed, ClusterStore, Countable,
-    Create, Created, GrantFilter, GrantView, Lease, Listed, LiveUpdate, Loaded, LogEntry, MessagePosition,
-    MessageView, Notification, Page, ResponseStore, RunCounts, RunFilter, RunStore, RunView, StateView,
-    StoreError, StoreMetrics, StoredResponse, SuspensionView, Tenant, ThreadView, ViewStore,
+    Create, Created, Deleted, Deletion, GrantFilter, GrantView, Lease, Listed, LiveUpdate, Loaded, LogEntry,
+    MessagePosition, MessageView, Notification, Page, ResponseStore, RunCounts, RunFilter, RunStore, RunView,
+    StateView, StoreError, StoreMetrics, StoredResponse, SuspensionView, Tenant, ThreadView, ViewStore,
 };
 use machine::Timestamp;
+use machine::audit::Actor;
 use machine::decision::Decision;
 use machine::event::{Event, Fact};
 use machine::grant::Grant;
@@ -33,7 +34,7 @@ use crate::columns;
 use crate::read_permits::{POINT_READ_EVENT_COUNT_MAX, ReadPermits};
 
 /// Lazy: starts only when polled, so that no run is claimed for a caller that is gone.
-fn task<'a, T: Send + 'a>(
+pub(super) fn task<'a, T: Send + 'a>(
     work: impl Future<Output = Result<T, PostgresError>> + Send + 'a,
 ) -> BoxFuture<'a, Result<T, StoreError>> {
     Box::pin(async move { work.await.map_err(|PostgresError(refused)| refused) })
@@ -41,7 +42,7 @@ fn task<'a, T: Send + 'a>(
 
 impl PostgresStore {
     /// Reads a page of a list.
-    fn list<T: Send + 'static, F>(
+    pub(super) fn list<T: Send + 'static, F>(
         &self,
         read: impl FnOnce(Arc<PostgresShared>) -> F + Send + 'static,
     ) -> BoxFuture<'_, Result<T, StoreError>>
@@ -251,9 +252,11 @@ impl ViewStore for PostgresStore {
         tenant: &Tenant,
         thread: &ThreadId,
         given: Option<&AutoApproval>,
+        actor: &Actor,
     ) -> BoxFuture<'_, Result<(), StoreError>> {
         let (tenant, thread, given) = (tenant.clone(), thread.clone(), given.cloned());
-        task(async move { self.shared.set_auto_approve(&tenant, &thread, given.as_ref()).await })
+        let actor = actor.clone();
+        task(async move { self.shared.set_auto_approve(&tenant, &thread, given.as_ref(), &actor).await })
     }
 
     fn grant(&self, tenant: &Tenant, id: &GrantId) -> BoxFuture<'_, Result<Option<GrantView>, StoreError>> {
@@ -273,14 +276,24 @@ impl ViewStore for PostgresStore {
         )
     }
 
-    fn revoke_grant(&self, tenant: &Tenant, id: &GrantId) -> BoxFuture<'_, Result<(), StoreError>> {
-        let (tenant, id) = (tenant.clone(), id.clone());
-        task(async move { self.shared.revoke_grant(&tenant, &id).await })
+    fn revoke_grant(
+        &self,
+        tenant: &Tenant,
+        id: &GrantId,
+        actor: &Actor,
+    ) -> BoxFuture<'_, Result<(), StoreError>> {
+        let (tenant, id, actor) = (tenant.clone(), id.clone(), actor.clone());
+        task(async move { self.shared.revoke_grant(&tenant, &id, &actor).await })
     }
 
-    fn delete_thread(&self, tenant: &Tenant, thread: &ThreadId) -> BoxFuture<'_, Result<(), StoreError>> {
-        let (tenant, thread) = (tenant.clone(), thread.clone());
-        task(async move { self.shared.delete_thread(&tenant, &thread).await })
+    fn delete_thread(
+        &self,
+        tenant: &Tenant,
+        thread: &ThreadId,
+        deletion: &Deletion,
+    ) -> BoxFuture<'_, Result<Deleted, StoreError>> {
+        let (tenant, thread, deletion) = (tenant.clone(), thread.clone(), deletion.clone());
+        task(async move { self.shared.delete_thread(&tenant, &thread, &deletion).await })
     }
 
     fn decision(

@@ -1,11 +1,12 @@
 //! Threads: as admission sees them, the data stored for them, and their deletion.
 
-use engine::store::{Listed, Page, StoreError, Tenant, ThreadView};
+use engine::store::{Deleted, Deletion, Listed, Page, StoreError, Tenant, ThreadView};
 use machine::id::{MessageId, Principal, RunId, ThreadId, ToolName};
 use machine::thread::ThreadState;
 use tokio_postgres::Row;
 
 use super::PostgresShared;
+use super::audit::bound_actor;
 use super::connection::Connections;
 use super::errors::{PostgresError, corrupt};
 use super::nul_escape::{escape, unescape};
@@ -30,12 +31,16 @@ impl PostgresShared {
         &self,
         tenant: &Tenant,
         thread: &ThreadId,
-    ) -> Result<(), PostgresError> {
+        deletion: &Deletion,
+    ) -> Result<Deleted, PostgresError> {
         let (tenant, thread) = (escape(tenant.as_str()), escape(thread.as_str()));
-        let rows = self.change("SELECT delete_thread($1, $2)", &[&tenant, &thread]).await?;
+        let sql = "SELECT delete_thread($1, $2, $3, $4::text::jsonb, $5)";
+        let (actor, at) = (bound_actor(&deletion.actor)?, self.clock.override_ms());
+        let rows = self.change(sql, &[&tenant, &thread, &deletion.decided_approvals, &actor, &at]).await?;
         let row = rows.first().ok_or_else(|| corrupt("a deletion came to nothing"))?;
         match row.try_get(0)? {
-            "deleted" => Ok(()),
+            "deleted" => Ok(Deleted::Thread),
+            "nothing" => Ok(Deleted::Nothing),
             "stale" => Err(StoreError::Stale.into()),
             "not_found" => Err(StoreError::NotFound.into()),
             other => Err(corrupt(format!("a deletion came to {other}"))),

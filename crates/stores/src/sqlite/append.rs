@@ -7,6 +7,7 @@ use machine::projection_rows::{ClosedRow, GrantRow};
 use machine::suspension::SuspensionKind;
 use rusqlite::{Connection, OptionalExtension, Params, params};
 
+use super::audit;
 use super::create::create_child;
 use super::errors::{SqliteError, impossible};
 use super::grants;
@@ -14,7 +15,7 @@ use super::inboxes::{deliver, record_decision};
 use super::thread::promote_next;
 use super::write_tx::WriteTx;
 use crate::columns::{item_kind_name, millis, role_name, to_i64, to_u64};
-use crate::encoded_commit::EncodedCommit;
+use crate::encoded_commit::{EncodedCommit, EncodedRun};
 
 /// The run that a commit is for.
 pub(super) struct CommitTarget {
@@ -88,6 +89,8 @@ pub(super) fn write(
     write_run(tx, target, commit)?;
     write_thread(tx, target, commit)?;
     write_suspensions(tx, target, commit)?;
+    let EncodedRun { thread, run, .. } = &commit.state;
+    audit::insert_of_run(tx, &target.tenant, thread, run, &commit.rows.audit)?;
     for one in &commit.accepted {
         record_decision(tx, &target.tenant, target.row, one)?;
     }

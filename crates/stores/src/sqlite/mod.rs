@@ -6,6 +6,7 @@
 
 mod append;
 mod approvals;
+pub mod audit;
 pub mod backup;
 mod checkpoint;
 mod claim;

@@ -5,12 +5,14 @@ use std::sync::Arc;
 
 use engine::callback::{CallbackKey, KeyRotation, KeysToRemove, StoredCallbackKeys};
 use engine::store::{
-    Append, Appended, ApprovalFilter, AutoApproval, BoxFuture, Claim, Claimed, ClusterStore, Countable,
-    Create, Created, GrantFilter, GrantView, Lease, Listed, Loaded, LogEntry, MessagePosition, MessageView,
-    Page, ResponseStore, RunCounts, RunFilter, RunStore, RunView, StateView, StoreError, StoreMetrics,
-    StoredResponse, SuspensionView, Tenant, ThreadView, ViewStore,
+    Append, Appended, ApprovalFilter, AuditFilter, AuditStore, AutoApproval, BoxFuture, Claim, Claimed,
+    ClusterStore, Countable, Create, Created, Deleted, Deletion, GrantFilter, GrantView, Lease, Listed,
+    Loaded, LogEntry, MessagePosition, MessageView, Page, ResponseStore, RunCounts, RunFilter, RunStore,
+    RunView, StateView, StoreError, StoreMetrics, StoredResponse, SuspensionView, Tenant, TenantChain,
+    ThreadView, ViewStore,
 };
 use machine::Timestamp;
+use machine::audit::{Actor, AuditEntry, SealedRecord};
 use machine::decision::Decision;
 use machine::event::Event;
 use machine::grant::Grant;
@@ -27,8 +29,8 @@ use super::create::Creation;
 use super::errors::SqliteError;
 use super::lease_handover::{Handover, HandoverGuard};
 use super::{
-    SqliteStore, append, approvals, claim, create, grants, inboxes, keys, messages, retention, revisions,
-    stored_run, thread, undecoded, views,
+    SqliteStore, append, approvals, audit, claim, create, grants, inboxes, keys, messages, retention,
+    revisions, stored_run, thread, undecoded, views,
 };
 use crate::encoded_commit::{EncodedCommit, EncodedItem, EndingSource};
 use crate::read_permits::POINT_READ_EVENT_COUNT_MAX;
@@ -231,10 +233,13 @@ impl ViewStore for SqliteStore {
         tenant: &Tenant,
         thread: &ThreadId,
         given: Option<&AutoApproval>,
+        actor: &Actor,
     ) -> BoxFuture<'_, Result<(), StoreError>> {
         let (tenant, thread, given) = (tenant.clone(), thread.clone(), given.cloned());
+        let actor = actor.clone();
         Box::pin(
-            self.writer_handle.send(move |tx| grants::set_auto_approve(tx, &tenant, &thread, given.as_ref())),
+            self.writer_handle
+                .send(move |tx| grants::set_auto_approve(tx, &tenant, &thread, given.as_ref(), &actor)),
         )
     }
 
@@ -252,14 +257,24 @@ impl ViewStore for SqliteStore {
         Box::pin(self.list(move |connection| grants::list(connection, &tenant, &filter, &page)))
     }
 
-    fn revoke_grant(&self, tenant: &Tenant, id: &GrantId) -> BoxFuture<'_, Result<(), StoreError>> {
-        let (tenant, id) = (tenant.clone(), id.clone());
-        Box::pin(self.writer_handle.send(move |tx| grants::revoke(tx, &tenant, &id)))
+    fn revoke_grant(
+        &self,
+        tenant: &Tenant,
+        id: &GrantId,
+        actor: &Actor,
+    ) -> BoxFuture<'_, Result<(), StoreError>> {
+        let (tenant, id, actor) = (tenant.clone(), id.clone(), actor.clone());
+        Box::pin(self.writer_handle.send(move |tx| grants::revoke(tx, &tenant, &id, &actor)))
     }
 
-    fn delete_thread(&self, tenant: &Tenant, thread: &ThreadId) -> BoxFuture<'_, Result<(), StoreError>> {
-        let (tenant, thread) = (tenant.clone(), thread.clone());
-        Box::pin(self.writer_handle.send(move |tx| retention::delete_family(tx, &tenant, &thread)))
+    fn delete_thread(
+        &self,
+        tenant: &Tenant,
+        thread: &ThreadId,
+        deletion: &Deletion,
+    ) -> BoxFuture<'_, Result<Deleted, StoreError>> {
+        let (tenant, thread, deletion) = (tenant.clone(), thread.clone(), deletion.clone());
+        Box::pin(self.writer_handle.send(move |tx| retention::delete_family(tx, &tenant, &thread, &deletion)))
     }
 
     fn decision(
@@ -424,5 +439,41 @@ impl ResponseStore for SqliteStore {
         scope: &str,
     ) -> BoxFuture<'_, Result<Option<StoredResponse>, StoreError>> {
         ready_task(self.read_point(|connection| keys::stored_response(connection, tenant, run, scope)))
+    }
+}
+
+impl AuditStore for SqliteStore {
+    fn record_audit(&self, tenant: &Tenant, entry: &AuditEntry) -> BoxFuture<'_, Result<(), StoreError>> {
+        let (tenant, record) = (tenant.clone(), entry.to_record(tenant.as_str()));
+        Box::pin(self.writer_handle.send(move |tx| audit::insert(tx, tenant.as_str(), &record)))
+    }
+
+    fn seal_audit(&self) -> BoxFuture<'_, Result<u64, StoreError>> {
+        Box::pin(async {
+            // The writer is not disturbed if there is nothing to seal.
+            if !self.read_point(audit::has_unsealed)? {
+                return Ok(0);
+            }
+            self.writer_handle.send(audit::seal).await
+        })
+    }
+
+    fn audit(
+        &self,
+        tenant: &Tenant,
+        filter: &AuditFilter,
+        after: u64,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<Vec<SealedRecord>, StoreError>> {
+        let (tenant, filter) = (tenant.clone(), filter.clone());
+        Box::pin(self.list(move |connection| audit::sealed(connection, &tenant, &filter, after, limit)))
+    }
+
+    fn audit_chains(&self) -> BoxFuture<'_, Result<Vec<TenantChain>, StoreError>> {
+        ready_task(self.read_point(audit::chains))
+    }
+
+    fn prune_audit(&self, older_than: Timestamp) -> BoxFuture<'_, Result<u64, StoreError>> {
+        Box::pin(self.writer_handle.send(move |tx| audit::prune(tx, older_than)))
     }
 }

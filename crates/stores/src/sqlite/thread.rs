@@ -1,11 +1,13 @@
 //! Threads: the view for admission, the next holder, and deletion.
 
 use engine::store::{StoreError, Tenant, ThreadView};
+use machine::audit::{AuditEntry, DeletedThread};
 use machine::id::{MessageId, Principal, RunId, ThreadId};
 use machine::thread::{ThreadState, UnendedRun, promote};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde_json::Value;
 
+use super::audit;
 use super::errors::SqliteError;
 use super::grants;
 use super::write_tx::WriteTx;
@@ -133,8 +135,13 @@ fn unended(tx: &WriteTx<'_>, thread: i64) -> Result<Vec<UnendedColumns>, SqliteE
     Ok(statement.query_map([thread], columns)?.collect::<rusqlite::Result<_>>()?)
 }
 
-/// Deletes only this thread: child runs have threads of their own.
-pub(super) fn delete_thread(tx: &WriteTx<'_>, tenant: &Tenant, thread: &ThreadId) -> Result<(), SqliteError> {
+/// Deletes only this thread, and records that: child runs have threads of their own.
+pub(super) fn delete_thread(
+    tx: &WriteTx<'_>,
+    tenant: &Tenant,
+    thread: &ThreadId,
+    entry: &AuditEntry,
+) -> Result<(), SqliteError> {
     let mut statement = tx.prepare("SELECT row FROM threads WHERE tenant = ?1 AND id = ?2")?;
     let row: Option<i64> =
         statement.query_row(params![tenant.as_str(), thread.as_str()], |row| row.get(0)).optional()?;
@@ -142,6 +149,9 @@ pub(super) fn delete_thread(tx: &WriteTx<'_>, tenant: &Tenant, thread: &ThreadId
     if thread_state(tx.connection(), row)? != ThreadState::Free {
         return Err(StoreError::Stale.into());
     }
+    let contents = contents(tx.connection(), row, thread)?;
+    let record = entry.clone().of_deleted_thread(&contents).to_record(tenant.as_str());
+    audit::insert(tx, tenant.as_str(), &record)?;
     for sql in include_str!("sql/thread_delete.sql").split_inclusive(";\n") {
         tx.execute(sql, [row])?;
     }
@@ -149,4 +159,24 @@ pub(super) fn delete_thread(tx: &WriteTx<'_>, tenant: &Tenant, thread: &ThreadId
     let mut pages = vacuum.query([])?;
     while pages.next()?.is_some() {}
     Ok(())
+}
+
+/// What the audit record keeps of a thread. Decodes nothing.
+pub(super) fn contents(
+    connection: &Connection,
+    row: i64,
+    thread: &ThreadId,
+) -> Result<DeletedThread, SqliteError> {
+    let names = |sql: &str| -> rusqlite::Result<Vec<String>> {
+        let mut statement = connection.prepare_cached(sql)?;
+        statement.query_map([row], |columns| columns.get(0))?.collect()
+    };
+    Ok(DeletedThread {
+        id: thread.clone(),
+        runs: names("SELECT id FROM runs WHERE thread = ?1 ORDER BY id")?,
+        approvals: names(
+            "SELECT s.id FROM runs r JOIN suspensions s ON s.run = r.row WHERE r.thread = ?1 \
+             AND s.status <> 'pending' AND s.kind IN ('approval', 'question', 'in_doubt') ORDER BY s.id",
+        )?,
+    })
 }

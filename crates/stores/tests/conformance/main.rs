@@ -30,6 +30,9 @@ mod rule_21_inline_agents;
 mod rule_22_gone_threads;
 mod rule_23_grants;
 mod rule_24_undecoded;
+mod rule_25_audit;
+#[allow(dead_code, reason = "other suites use all of it")]
+mod sample_data;
 mod snapshot;
 mod sqlite_fixture;
 mod worker;
@@ -211,6 +214,14 @@ macro_rules! conformance {
                 rule_23_grants::rule_23_grants_read_for_one_call_are_bounded,
                 rule_24_undecoded::rule_24_an_interrupted_run_ends_by_its_columns,
                 rule_24_undecoded::rule_24_only_the_lease_holder_ends_the_run,
+                rule_25_audit::rule_25_the_record_has_exactly_the_decisions_of_the_logs,
+                rule_25_audit::rule_25_a_commit_that_is_refused_records_nothing,
+                rule_25_audit::rule_25_a_decision_names_its_call_and_arguments,
+                rule_25_audit::rule_25_changes_without_a_run_are_recorded_with_their_actor,
+                rule_25_audit::rule_25_each_tenant_has_a_chain_without_gaps,
+                rule_25_audit::rule_25_records_are_selected_by_time_action_and_principal,
+                rule_25_audit::rule_25_a_pruned_chain_still_verifies,
+                rule_25_audit::rule_25_interrupts_are_recorded,
             }
         }
     };

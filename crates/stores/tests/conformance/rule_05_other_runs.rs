@@ -152,19 +152,19 @@ pub(crate) async fn rule_05_a_thread_is_deleted_with_those_of_its_child_runs<F: 
         let listed = store.threads(tenant, &Page::default()).await.unwrap().items;
         listed.into_iter().map(|thread| thread.id.to_string()).collect::<Vec<_>>()
     };
-    assert_eq!(store.delete_thread(tenant, &"thr".into()).await, Err(StoreError::Stale));
+    assert_eq!(store.delete_thread(tenant, &"thr".into(), &"tester".into()).await, Err(StoreError::Stale));
     // The parent has ended, and its child has not processed the interrupt yet.
     parent.accept(interrupt());
     parent.commit(&world).await.unwrap();
     assert_eq!(world.run("parent").await.status, PublicRunStatus::Interrupted);
-    assert_eq!(store.delete_thread(tenant, &"thr".into()).await, Err(StoreError::Stale));
+    assert_eq!(store.delete_thread(tenant, &"thr".into(), &"tester".into()).await, Err(StoreError::Stale));
     assert_eq!(thread_names().await.len(), 3, "nothing was deleted");
     child.reload(&world).await;
     child.drain();
     child.commit(&world).await.unwrap();
     assert!(world.run(child.lease.run.as_str()).await.status.ended());
-    store.delete_thread(tenant, &"thr".into()).await.unwrap();
+    store.delete_thread(tenant, &"thr".into(), &"tester".into()).await.unwrap();
     assert_eq!(thread_names().await, ["thr_2"]);
     assert_eq!(store.run(tenant, &child.lease.run).await.unwrap(), None);
-    assert_eq!(store.delete_thread(tenant, &below).await, Err(StoreError::NotFound));
+    assert_eq!(store.delete_thread(tenant, &below, &"tester".into()).await, Err(StoreError::NotFound));
 }

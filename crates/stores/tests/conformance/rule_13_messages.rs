@@ -154,6 +154,6 @@ pub(crate) async fn rule_13_a_thread_without_messages_is_not_a_thread_that_is_no
     assert_eq!((names(&messages), next), (vec!["msg_user_run"], None));
     worker.accept(Item::Interrupt { cause: InterruptCause::Person("bob".into()) });
     worker.commit(&world).await.unwrap();
-    world.store.delete_thread(&world.tenant, &"thr".into()).await.unwrap();
+    world.store.delete_thread(&world.tenant, &"thr".into(), &"tester".into()).await.unwrap();
     assert_eq!(listed(&world, "thr", &page).await, Err(StoreError::NotFound));
 }

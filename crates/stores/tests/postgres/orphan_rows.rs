@@ -26,7 +26,7 @@ async fn a_commit_of_a_run_that_is_gone_leaves_no_rows() {
     worker.reload(world).await;
     worker.finish_with("done");
     worker.commit(world).await.unwrap();
-    node.store.delete_thread(&world.tenant, &ThreadId::from("thr")).await.unwrap();
+    node.store.delete_thread(&world.tenant, &ThreadId::from("thr"), &"tester".into()).await.unwrap();
     assert_eq!(strays().await, 0, "no row of the thread is left");
     assert_eq!(node.store.append(&worker.lease, late).await, Err(StoreError::Fenced));
 

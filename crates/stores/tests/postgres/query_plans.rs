@@ -114,18 +114,21 @@ async fn revoked_grants_are_in_no_index_that_a_thread_is_read_by() {
     store.put_thread(&tenant, &thread, &serde_json::Value::Null).await.unwrap();
     let set = async |id: &str, on: bool| {
         let given = AutoApproval { id: id.into(), by: "ana".into() };
-        store.set_auto_approve(&tenant, &thread, on.then_some(&given)).await.unwrap();
+        store.set_auto_approve(&tenant, &thread, on.then_some(&given), &"tester".into()).await.unwrap();
     };
     for index in 0..30 {
         set(&format!("grt_{index}"), true).await;
         match index % 3 {
             0 => set("", false).await,
-            1 => store.revoke_grant(&tenant, &format!("grt_{index}").into()).await.unwrap(),
+            1 => store.revoke_grant(&tenant, &format!("grt_{index}").into(), &"tester".into()).await.unwrap(),
             _ => {}
         }
     }
     set("grt_last", true).await;
-    assert_eq!(store.revoke_grant(&tenant, &"grt_1".into()).await, Err(StoreError::NotFound));
+    assert_eq!(
+        store.revoke_grant(&tenant, &"grt_1".into(), &"tester".into()).await,
+        Err(StoreError::NotFound)
+    );
     let client = cluster.client().await;
     let rows = client.query_one("SELECT array_agg(id) FROM grants", &[]).await.unwrap();
     assert_eq!(rows.get::<_, Vec<String>>(0), ["grt_last"]);

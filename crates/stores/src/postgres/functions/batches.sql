@@ -9,7 +9,7 @@
 -- refused.
 
 -- One commit for each of several runs. Messages and calls refer to their run by its position. `p_besides` has what only
--- few commits write: suspensions that are opened and closed, and decisions that the worker accepted. The answers are in
+-- few commits write: suspensions that are opened and closed, audit records, and decisions that the worker accepted. The answers are in
 -- the order of the runs: 'held', 'fenced', 'behind' or 'alone'. Tenant and id of a run are compared too: if a server
 -- that lost its last commits has replaced another one, it assigns run numbers a second time.
 CREATE FUNCTION append_batch(
@@ -114,6 +114,9 @@ BEGIN
             FROM unnest(p_beside_places, p_besides) AS b (place, beside) WHERE threads[b.place] IS NOT NULL
         LOOP
             PERFORM write_suspensions(one.tenant, one.run, one.beside);
+            IF one.beside ? 'audit' THEN
+                PERFORM write_audit(one.tenant, one.beside);
+            END IF;
             PERFORM record_decision(one.tenant, one.run, a) FROM jsonb_array_elements(one.beside -> 'accepted') AS a;
         END LOOP;
     END IF;

@@ -310,6 +310,9 @@ BEGIN
     IF p_entry ?| '{suspensions,voided,consumed}' THEN
         PERFORM write_suspensions(p_tenant, p_run, p_entry);
     END IF;
+    IF p_entry ? 'audit' THEN
+        PERFORM write_audit(p_tenant, p_entry);
+    END IF;
     IF p_entry ? 'accepted' THEN
         FOR one IN SELECT * FROM jsonb_array_elements(p_entry -> 'accepted') LOOP
             PERFORM record_decision(p_tenant, p_run, one);
@@ -617,8 +620,9 @@ END $$;
 
 -- Gives a grant for every tool of a thread and replaces an earlier one. Without an id, revokes every grant of the
 -- thread. Returns whether the thread exists.
-CREATE FUNCTION set_auto_approve(p_tenant text, p_thread text, p_id text, p_by text, p_at bigint) RETURNS boolean
-LANGUAGE plpgsql AS $$
+CREATE FUNCTION set_auto_approve(
+    p_tenant text, p_thread text, p_id text, p_by text, p_actor jsonb, p_at bigint
+) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
     the_thread bigint;
 BEGIN
@@ -634,6 +638,10 @@ BEGIN
     ELSE
         INSERT INTO grants (tenant, id, thread, given_by, since) VALUES (p_tenant, p_id, the_thread, p_by, now_ms(p_at));
     END IF;
+    PERFORM add_audit(
+        p_tenant, now_ms(p_at), CASE WHEN p_id IS NULL THEN 'auto_approve.off' ELSE 'auto_approve.on' END, p_actor, p_thread,
+        CASE WHEN p_id IS NULL THEN '{}' ELSE '{"grant_id":' || to_json(p_id) || '}' END
+    );
     RETURN true;
 END $$;
 
@@ -658,8 +666,10 @@ BEGIN
     DELETE FROM threads WHERE thread = p_thread;
 END $$;
 
--- Deletes a thread and, recursively, the threads of the runs that its runs have delegated to.
-CREATE FUNCTION delete_thread(p_tenant text, p_thread text) RETURNS text LANGUAGE plpgsql AS $$
+-- Deletes a thread and, recursively, the threads of the runs that its runs have delegated to. Unless `p_decided`, only
+-- if none of their approvals was decided.
+CREATE FUNCTION delete_thread(p_tenant text, p_thread text, p_decided boolean, p_actor jsonb, p_at bigint) RETURNS text
+LANGUAGE plpgsql AS $$
 DECLARE
     the_thread bigint;
     family bigint[];
@@ -675,7 +685,13 @@ BEGIN
         OR family <> family_of(the_thread) THEN
         RETURN 'stale';
     END IF;
-    PERFORM drop_thread(f.thread) FROM unnest(family) AS f (thread);
+    IF NOT p_decided AND EXISTS (
+        SELECT 1 FROM unnest(family) AS f (thread) WHERE cardinality(decided_approvals(f.thread)) > 0
+    ) THEN
+        RETURN 'nothing';
+    END IF;
+    PERFORM record_deleted_thread(f.thread, 'thread.deleted', p_actor, p_at), drop_thread(f.thread)
+    FROM unnest(family) AS f (thread);
     RETURN 'deleted';
 END $$;
 
@@ -743,7 +759,8 @@ BEGIN
         CONTINUE WHEN NOT have_ended(family, p_before);
         SELECT count(*), coalesce(sum(seq), 0) INTO its_runs, its_events FROM runs WHERE thread = ANY (family);
         IF p_deletes THEN
-            PERFORM drop_thread(f.thread) FROM unnest(family) AS f (thread);
+            PERFORM record_deleted_thread(f.thread, 'thread.pruned', '{"by":"system"}', NULL), drop_thread(f.thread)
+            FROM unnest(family) AS f (thread);
         END IF;
         threads_gone := threads_gone + cardinality(family);
         runs_gone := runs_gone + its_runs;
