@@ -20,6 +20,7 @@ use crate::id::{
     ToolName,
 };
 use crate::json::Json;
+use crate::named_enum::named_enum;
 use crate::phase::{Action, Phase, Scope};
 use crate::policy::Policy;
 use crate::rules::Asker;
@@ -420,44 +421,21 @@ pub enum ResultFrom {
     Child,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum CancelReason {
-    /// A person cancelled this call.
-    Decided,
-    /// The call was in doubt, and was given up.
-    GivenUp,
-    Expired,
-    RunEnded,
-    Interrupted,
-    Superseded,
-    ChildInterrupted,
+named_enum! {
+    pub enum CancelReason {
+        /// A person cancelled this call.
+        Decided = "decided",
+        /// The call was in doubt, and was given up.
+        GivenUp = "given_up",
+        Expired = "expired",
+        RunEnded = "run_ended",
+        Interrupted = "interrupted",
+        Superseded = "superseded",
+        ChildInterrupted = "child_interrupted",
+    }
 }
 
 impl CancelReason {
-    pub const ALL: [Self; 7] = [
-        Self::Decided,
-        Self::GivenUp,
-        Self::Expired,
-        Self::RunEnded,
-        Self::Interrupted,
-        Self::Superseded,
-        Self::ChildInterrupted,
-    ];
-
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Decided => "decided",
-            Self::GivenUp => "given_up",
-            Self::Expired => "expired",
-            Self::RunEnded => "run_ended",
-            Self::Interrupted => "interrupted",
-            Self::Superseded => "superseded",
-            Self::ChildInterrupted => "child_interrupted",
-        }
-    }
-
     /// Whether a person decided about this call, who may have given a reason of their own.
     #[must_use]
     pub const fn is_decided(self) -> bool {

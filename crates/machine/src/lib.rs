@@ -54,6 +54,7 @@ pub mod json_text;
 pub mod json_value;
 pub mod message;
 pub mod model_text;
+mod named_enum;
 pub mod output;
 pub mod phase;
 pub mod policy;

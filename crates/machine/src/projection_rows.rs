@@ -12,6 +12,7 @@ use crate::event::{Closing, Event, Fact, Message, OpenedSuspension};
 use crate::grant::{Grant, GrantCoverage, HoldReason, ToolGrant};
 use crate::id::{CallId, Digest, MessageId, PluginName, Principal, SuspensionId, ToolName, grant_id};
 use crate::inbox::{RunLifecycle, Ticket};
+use crate::named_enum::named_enum;
 use crate::phase::Scope;
 use crate::status::{RunStatus, WaitingOn};
 use crate::suspension::SuspensionKind;
@@ -99,29 +100,14 @@ impl InboxPosition {
     }
 }
 
-/// Status of a suspension that a person answers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ApprovalStatus {
-    Pending,
-    Approved,
-    Rejected,
-    Expired,
-    Answered,
-}
-
-impl ApprovalStatus {
-    pub const ALL: [Self; 5] = [Self::Pending, Self::Approved, Self::Rejected, Self::Expired, Self::Answered];
-
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Pending => "pending",
-            Self::Approved => "approved",
-            Self::Rejected => "rejected",
-            Self::Expired => "expired",
-            Self::Answered => "answered",
-        }
+named_enum! {
+    /// Status of a suspension that a person answers.
+    pub enum ApprovalStatus {
+        Pending = "pending",
+        Approved = "approved",
+        Rejected = "rejected",
+        Expired = "expired",
+        Answered = "answered",
     }
 }
 
@@ -256,32 +242,21 @@ const fn role(message: &Message) -> Role {
     }
 }
 
-/// The status of a run as clients see it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum PublicRunStatus {
-    Queued,
-    Running,
-    WaitingApproval,
-    WaitingTool,
-    Interrupting,
-    Completed,
-    Failed,
-    Interrupted,
+named_enum! {
+    /// The status of a run as clients see it.
+    pub enum PublicRunStatus {
+        Queued = "queued",
+        Running = "running",
+        WaitingApproval = "waiting_approval",
+        WaitingTool = "waiting_tool",
+        Interrupting = "interrupting",
+        Completed = "completed",
+        Failed = "failed",
+        Interrupted = "interrupted",
+    }
 }
 
 impl PublicRunStatus {
-    pub const ALL: [Self; 8] = [
-        Self::Queued,
-        Self::Running,
-        Self::WaitingApproval,
-        Self::WaitingTool,
-        Self::Interrupting,
-        Self::Completed,
-        Self::Failed,
-        Self::Interrupted,
-    ];
-
     #[must_use]
     pub const fn from_status(status: &RunStatus) -> Self {
         match status {
@@ -295,20 +270,6 @@ impl PublicRunStatus {
             ) => Self::Completed,
             RunStatus::Done(Termination::Blocked(_) | Termination::Error(_)) => Self::Failed,
             RunStatus::Done(Termination::Cancelled(_)) => Self::Interrupted,
-        }
-    }
-
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Queued => "queued",
-            Self::Running => "running",
-            Self::WaitingApproval => "waiting_approval",
-            Self::WaitingTool => "waiting_tool",
-            Self::Interrupting => "interrupting",
-            Self::Completed => "completed",
-            Self::Failed => "failed",
-            Self::Interrupted => "interrupted",
         }
     }
 
