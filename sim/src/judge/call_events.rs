@@ -156,11 +156,7 @@ impl RunLedger {
         let was = self.expect_call(&opened.call_id)?.status;
         self.become_call(&opened.call_id, CallStatus::Suspended, None)?;
         let call = self.expect_call(&opened.call_id)?;
-        let (definition, doubted) = match &opened.held {
-            Held::Approval { definition } => (Some(*definition), None),
-            Held::InDoubt { attempt } => (None, Some(*attempt)),
-            Held::ClientTool | Held::External | Held::Question | Held::ChildRun { .. } => (None, None),
-        };
+        let (definition, doubted) = (opened.held.definition(), opened.held.doubted_attempt());
         if definition.is_some() {
             let shown = opened.arguments.as_ref().map(Arguments::digest);
             ensure(shown == Some(call.arguments.digest()), Invariant::HeldCallNeedsItsDecision, || {

@@ -82,7 +82,7 @@ pub(super) fn open(control: &mut Control, opened: &OpenedSuspension, seq: u64) -
     call.pending_rounds = call.pending_rounds.saturating_add(u8::from(opened.by_the_tool && !asked));
     call.asked.extend(opened.asked_by.iter().cloned());
     call.must_ask &= !matches!(opened.held, Held::Approval { .. });
-    if let Held::InDoubt { attempt } = opened.held {
+    if let Some(attempt) = opened.held.doubted_attempt() {
         call.doubted.retain(|earlier| *earlier != attempt);
         call.doubted.push(attempt);
     }
@@ -120,13 +120,9 @@ pub(super) fn approve(
 ) -> Result<(), String> {
     let call = find(control, call_id)?;
     let closed = call.suspension().cloned();
-    let (closed, definition) = match closed.as_ref().map(|open| (open, &open.held)) {
-        Some((closed, Held::Approval { definition })) => (closed, *definition),
-        Some((
-            _,
-            Held::ClientTool | Held::External | Held::Question | Held::InDoubt { .. } | Held::ChildRun { .. },
-        ))
-        | None => return Err(format!("call {call_id} waits for no approval")),
+    let Some((closed, definition)) = closed.as_ref().and_then(|open| Some((open, open.held.definition()?)))
+    else {
+        return Err(format!("call {call_id} waits for no approval"));
     };
     transition_to(call, CallState::Resuming)?;
     if edited.is_some() {
@@ -233,13 +229,10 @@ pub(super) fn grant(
 /// because the child may have started them.
 pub(super) fn return_descendants(control: &mut Control, call_id: &CallId, used: u32) -> Result<(), String> {
     let held = find(control, call_id)?.suspension().map(|open| &open.held);
-    let granted = match held {
-        Some(Held::ChildRun { grant_descendants, .. }) => *grant_descendants,
-        Some(
-            Held::Approval { .. } | Held::ClientTool | Held::External | Held::Question | Held::InDoubt { .. },
-        )
-        | None => return Err(format!("call {call_id} has no child run")),
+    let Some(Held::ChildRun { grant_descendants, .. }) = held else {
+        return Err(format!("call {call_id} has no child run"));
     };
+    let granted = *grant_descendants;
     control.descendants = control.descendants.saturating_sub(granted.saturating_sub(used));
     Ok(())
 }

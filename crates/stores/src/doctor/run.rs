@@ -8,7 +8,6 @@ use machine::decision::Decision;
 use machine::id::{CallId, DecisionId, MessageId, RunId, SuspensionId};
 use machine::inbox::Item;
 use machine::projection_rows::RunSummary;
-use machine::suspension::Held;
 
 use super::fault::{ExamineError, Fault, new_fault};
 use super::finding::{FindingCode, PlaceFindings};
@@ -344,10 +343,5 @@ fn decision_fault(tenant: &str, id: &DecisionId, found_tenant: &str, decision: &
 
 /// The runs that work on calls of this one.
 fn awaited_children(control: &Control) -> impl Iterator<Item = (&CallId, &RunId)> {
-    control.calls.iter().filter_map(|call| match &call.suspension()?.held {
-        Held::ChildRun { run, .. } => Some((&call.id, run)),
-        Held::Approval { .. } | Held::ClientTool | Held::External | Held::Question | Held::InDoubt { .. } => {
-            None
-        }
-    })
+    control.calls.iter().filter_map(|call| Some((&call.id, call.suspension()?.held.child_run()?)))
 }

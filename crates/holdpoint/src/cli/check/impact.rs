@@ -191,12 +191,8 @@ fn needs_tool(held: &HeldCall) -> bool {
 
 /// The definition that the approval is for: a requested approval, or one that was given before.
 fn approved_definition(held: &HeldCall) -> Option<Digest> {
-    match &held.opened.held {
-        Held::Approval { definition } => Some(*definition),
-        Held::ClientTool | Held::External | Held::Question | Held::InDoubt { .. } | Held::ChildRun { .. } => {
-            held.call.approved.as_ref().map(|approved| approved.definition)
-        }
-    }
+    let given_before = || held.call.approved.as_ref().map(|approved| approved.definition);
+    held.opened.held.definition().or_else(given_before)
 }
 
 /// All held calls, grouped by what would happen to them.
