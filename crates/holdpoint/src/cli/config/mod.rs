@@ -42,7 +42,7 @@ use engine::quota::Quotas;
 use engine::store::Tenant;
 use machine::id::{AgentName, ToolName};
 
-pub(super) use auth::{Auth, Key, Role};
+pub(super) use auth::{Auth, Key};
 pub(super) use fault::ConfigFaults;
 pub(super) use models::Provider;
 pub(super) use server::{EXPOSED_WITHOUT_TLS, Server, listen_address};
