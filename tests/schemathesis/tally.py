@@ -1,6 +1,6 @@
 """Prints how often every operation of the document was answered with what, and judges the counts.
 
-Some operations are asked here. The stream of approvals never ends by itself: its first frame is read and compared with
+Some operations are asked here. The streams of approvals and of a thread never end by themselves: the first frame is read and compared with
 the document, and then it is left. A callback is opened by its own token, which only the tool knows. And where nothing can
 be varied, schemathesis asks once and is content.
 """
@@ -75,6 +75,26 @@ def stream_approvals(document, is_right):
     return counts
 
 
+def thread_events():
+    """The first frame of the stream of a thread, which does not end either."""
+    counts = {}
+    for _ in range(SUCCESSES_MIN + 5):
+        thread = requests.post(f"{URL}/v1/threads", headers=HEADERS, json={}, timeout=20).json()["id"]
+        message = {"agent": "clerk", "text": "hello"}
+        requests.post(f"{URL}/v1/threads/{thread}/messages", headers=HEADERS, json=message, timeout=20).raise_for_status()
+        with requests.get(f"{URL}/v1/threads/{thread}/events", headers=HEADERS, stream=True, timeout=20) as answer:
+            counts[str(answer.status_code)] = counts.get(str(answer.status_code), 0) + 1
+            kind = answer.headers["content-type"]
+            if not kind.startswith("text/event-stream"):
+                sys.exit(f"thread_events: {kind}")
+            lines = answer.iter_lines(decode_unicode=True)
+            frame = dict(line.split(": ", 1) for line in iter(lambda: next(lines), ""))
+            event = json.loads(frame["data"])
+            if frame["event"] != "run.queued" or frame["id"] != f"{event['run_id']}:1" or event["thread_id"] != thread:
+                sys.exit(f"thread_events: {frame}")
+    return counts
+
+
 def report(document, counts):
     """As the tool of a run that waits for it; the same once more is refused."""
     is_right = {
@@ -107,6 +127,7 @@ def main():
         tally = json.load(file)
     asked_again(document, tally)
     tally["stream_approvals"] = stream_approvals(document, jsonschema_rs.validator_for(schema))
+    tally["thread_events"] = thread_events()
     report(document, tally.setdefault("report", {}))
     operations = [
         operation["operationId"]

@@ -342,6 +342,11 @@ impl FrozenAgent {
         &self.model
     }
 
+    /// The plugins that its runs ask, in order.
+    pub fn plugins(&self) -> impl Iterator<Item = (&PluginName, PhaseSet)> {
+        self.plugins.iter().map(|(name, phases)| (name, *phases))
+    }
+
     /// Whether the tool came with a message, so that no configuration applies to it.
     #[must_use]
     pub fn has_inline_tool(&self, tool: &ToolName) -> bool {

@@ -6,18 +6,18 @@
 //! slow the run down.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 
 use machine::event::{Fact, Message};
-use machine::id::{MessageId, RunId, assistant_message_id};
+use machine::id::{RunId, assistant_message_id};
 
-use crate::live::{Live, LiveCursor, LiveItem, lock};
+use crate::live::{Live, LiveCursor, LiveItem, Reset, lock};
 use crate::page_cache::{PAGE_EVENTS, PageCache};
 use crate::recent_events::RecentEvents;
 use crate::relay::Relay;
 use crate::store::{CommittedEvent, LiveUpdate, LogEntry, Store, StoreError, Tenant, UnreadableEvent};
+use crate::thread_feed::ThreadNotifier;
 use crate::watchers::{WakeQueue, WatcherSignal, Watchers};
 
 /// Events that a watcher reads from the store at once.
@@ -38,6 +38,7 @@ pub(crate) struct Feeds {
     feeds: Mutex<BTreeMap<RunId, Weak<RunFeed>>>,
     wake_queue: Arc<WakeQueue>,
     pub(crate) relay: Relay,
+    pub(crate) threads: ThreadNotifier,
 }
 
 impl Feeds {
@@ -84,8 +85,12 @@ impl Feeds {
     /// Live updates from the process that holds this run; they follow the event with sequence number `after`. False if
     /// an earlier update has not arrived.
     pub(crate) fn receive_live(&self, run: &RunId, after: u64, updates: Vec<LiveUpdate>) -> bool {
-        let feed = lock(&self.feeds).get(run).and_then(Weak::upgrade);
-        feed.filter(|feed| !feed.is_held()).is_none_or(|feed| feed.receive_live(after, updates))
+        let Some(feed) = lock(&self.feeds).get(run).and_then(Weak::upgrade) else { return true };
+        if feed.is_held() {
+            feed.receive_notes(updates);
+            return true;
+        }
+        feed.receive_live(after, updates)
     }
 
     /// The engine stops: watchers are no longer woken in turn, but can still read what is stored.
@@ -106,7 +111,7 @@ pub(crate) struct RunFeed {
     feeds: Weak<Feeds>,
     watchers: Arc<Watchers>,
     /// This process works on the run, and publishes what it stores.
-    held: AtomicBool,
+    pub(crate) held: AtomicBool,
     /// The tenant of the run, once a watcher has looked it up.
     owner: OnceLock<Tenant>,
     /// Rises with every change.
@@ -140,16 +145,18 @@ impl RunFeed {
         }
         let restarts: Vec<_> = events.iter().filter_map(|committed| self.restart(committed)).collect();
         lock(&self.recent).push(events);
-        for (message_id, attempt) in restarts {
-            self.live().restart(&message_id, attempt);
+        for reset in restarts {
+            self.live().restart(&reset);
         }
         self.signal();
     }
 
-    /// The answer that this event restarts, and the number of the new attempt.
-    fn restart(&self, committed: &CommittedEvent) -> Option<(MessageId, u32)> {
-        let Fact::ModelRetrying { attempt, .. } = &committed.event.fact else { return None };
-        Some((assistant_message_id(&self.run, committed.event.step?), *attempt))
+    /// The answer that this event restarts.
+    fn restart(&self, committed: &CommittedEvent) -> Option<Reset> {
+        let event = &*committed.event;
+        let Fact::ModelRetrying { attempt, .. } = &event.fact else { return None };
+        let message_id = assistant_message_id(&self.run, event.step?);
+        Some(Reset { message_id, attempt: *attempt, step: event.step, at: event.at })
     }
 
     /// Something was stored that was not published here: watchers find it in the store.
@@ -171,13 +178,24 @@ impl RunFeed {
         for update in updates {
             match update {
                 LiveUpdate::Delta(delta) => is_whole &= live.receive(&delta),
-                LiveUpdate::Note(note) => live.note(note),
+                LiveUpdate::Note(note) => live.receive_note(note),
             }
         }
         drop(live);
         self.live_after.fetch_max(after, Ordering::AcqRel);
         self.signal();
         is_whole
+    }
+
+    /// For a run that this process holds: its deltas come from here, but a tool may report to any process.
+    fn receive_notes(&self, updates: Vec<LiveUpdate>) {
+        let mut live = self.live();
+        updates.into_iter().for_each(|update| match update {
+            LiveUpdate::Delta(_) => {}
+            LiveUpdate::Note(note) => live.receive_note(note),
+        });
+        drop(live);
+        self.signal();
     }
 
     /// True once for each commit.
@@ -196,8 +214,8 @@ impl RunFeed {
             if let Fact::MessageAdded(Message::Assistant { id, .. }) = &committed.event.fact {
                 self.live().mark_stored(id);
             }
-            if let Some((message_id, attempt)) = self.restart(committed) {
-                self.live().restart(&message_id, attempt);
+            if let Some(reset) = self.restart(committed) {
+                self.live().restart(&reset);
             }
         }
     }
@@ -236,42 +254,8 @@ impl RunFeed {
     }
 
     /// The last event's sequence number, and whether it is the terminal one.
-    fn last(&self) -> Option<(u64, bool)> {
+    pub(crate) fn last(&self) -> Option<(u64, bool)> {
         lock(&self.recent).last()
-    }
-}
-
-/// The feed of a run that this process works on.
-pub(crate) struct HeldFeed {
-    feed: Arc<RunFeed>,
-    /// Other processes may continue the run.
-    shared: bool,
-}
-
-impl HeldFeed {
-    pub(crate) fn new(feed: Arc<RunFeed>, shared: bool) -> Self {
-        feed.held.store(true, Ordering::Release);
-        Self { feed, shared }
-    }
-}
-
-impl Deref for HeldFeed {
-    type Target = Arc<RunFeed>;
-
-    fn deref(&self) -> &Arc<RunFeed> {
-        &self.feed
-    }
-}
-
-impl Drop for HeldFeed {
-    fn drop(&mut self) {
-        self.feed.held.store(false, Ordering::Release);
-        // From here on another process may write. Watchers then read from the store, which thereby learns about them.
-        // Only a run that has ended cannot change any more.
-        let ended = self.feed.last().is_some_and(|(_, is_last)| is_last);
-        if self.shared && !ended {
-            self.feed.invalidate();
-        }
     }
 }
 
@@ -303,6 +287,8 @@ pub struct Subscription {
     /// There was more than it took.
     has_more: bool,
     ended: bool,
+    /// It gets live updates too.
+    live: bool,
 }
 
 impl Subscription {
@@ -321,12 +307,20 @@ impl Subscription {
             read_at: None,
             has_more: false,
             ended: false,
+            live: true,
         }
     }
 
     /// For a caller that has just created the run.
     pub(crate) const fn found(mut self) -> Self {
         self.found = true;
+        self
+    }
+
+    /// For a caller that needs no live updates: no other process has to send them.
+    #[must_use]
+    pub const fn without_live(mut self) -> Self {
+        self.live = false;
         self
     }
 
@@ -440,11 +434,14 @@ impl Subscription {
                 return Ok(());
             }
             self.quiet_at = Some(published);
-            if self.feed.should_request_live(published) {
+            if self.live && self.feed.should_request_live(published) {
                 self.store.request_live(&self.feed.run);
             }
         }
         // A watcher receives deltas only after it has read every event before them.
+        if !self.live {
+            return Ok(());
+        }
         let (mut items, mut cursor) = (Vec::new(), self.cursor.clone());
         self.feed.live().read(&mut cursor, &mut items);
         if self.feed.published.load(Ordering::Acquire) == published {
@@ -469,7 +466,7 @@ impl Subscription {
             };
             let restart = self.feed.restart(&committed);
             self.ready.push_back(FeedItem::Event(committed));
-            let reset = restart.and_then(|(id, attempt)| self.cursor.restart(&id, attempt));
+            let reset = restart.and_then(|reset| self.cursor.restart(&reset));
             self.ready.extend(reset.map(FeedItem::Live));
         }
     }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use machine::audit::Actor;
 use machine::id::{AgentName, GrantId, Principal, ThreadId};
 
 use crate::engine::Engine;
@@ -17,16 +18,17 @@ pub(crate) fn anyone_may_approve() -> Approvers {
 }
 
 impl Engine {
-    /// Approves later calls of a thread that would wait, in the name of `by`. None revokes every grant of the thread.
+    /// Approves later calls of a thread that would wait, in the name of the actor. Off revokes every grant of the thread.
     /// [`StoreError::NotFound`] if the tenant has no such thread.
     pub async fn auto_approve(
         &self,
         tenant: &Tenant,
         thread: &ThreadId,
-        by: Option<&Principal>,
+        is_on: bool,
+        actor: &Actor,
     ) -> Result<(), StoreError> {
         let id = || GrantId::from(new_id("grt", self.store().now()));
-        let given = by.map(|by| AutoApproval { id: id(), by: by.clone() });
-        self.store().set_auto_approve(tenant, thread, given.as_ref()).await
+        let given = is_on.then(|| AutoApproval { id: id(), by: actor.by.clone() });
+        self.store().set_auto_approve(tenant, thread, given.as_ref(), actor).await
     }
 }

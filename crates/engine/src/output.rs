@@ -1,15 +1,20 @@
-//! The output that a run has to end with: its schema, the instructions about it, and whether an answer matches.
+//! What a run ends with: its final answer, and the output that it has to end with: its schema, the instructions about it,
+//! and whether an answer matches.
 
 use std::sync::Arc;
 
 use machine::event::{Fact, Message};
 use machine::id::RunId;
 use machine::output::{JudgedOutput, OutputFit, stored_output};
+use machine::projection_rows::PublicRunStatus;
 use serde_json::Value;
 
 use crate::engine::Engine;
 use crate::schema::Schema;
-use crate::store::{LogEntry, StoreError, Tenant};
+use crate::store::{LogEntry, RunView, StoreError, Tenant};
+
+/// Events per read from the end of a log. The final answer is nearly always among the last few.
+const TAIL_READ: u64 = 32;
 
 /// A compiled schema with its text.
 pub(crate) struct WantedOutput {
@@ -66,5 +71,30 @@ impl Engine {
             return Err(StoreError::Impossible(format!("event {seq} of run {run} is no answer")));
         };
         Ok(stored_output(text))
+    }
+
+    /// The final answer of a completed run: the text of the last step, unless that step asked for calls. None for any
+    /// other run. Reads the log from its end, and no further than the start of the last step.
+    pub async fn final_text(&self, tenant: &Tenant, run: &RunView) -> Result<Option<String>, StoreError> {
+        if run.status != PublicRunStatus::Completed {
+            return Ok(None);
+        }
+        let mut until = run.seq;
+        while until > 0 {
+            let from = until.saturating_sub(TAIL_READ);
+            let limit = usize::try_from(until - from).unwrap_or(usize::MAX);
+            let events = self.store().events(tenant, &run.id, from, limit).await?;
+            for entry in events.iter().rev() {
+                let fact = &entry.decoded()?.event.fact;
+                if let Fact::MessageAdded(Message::Assistant { text, calls, .. }) = fact {
+                    return Ok(calls.is_empty().then(|| text.clone()));
+                }
+                if matches!(fact, Fact::ToolRequested { .. } | Fact::StepStarted { .. }) {
+                    return Ok(None);
+                }
+            }
+            until = from;
+        }
+        Ok(None)
     }
 }

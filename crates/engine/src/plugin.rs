@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 pub use machine::event::{CallErrorCode, CancelReason};
 use machine::event::{Fact, Usage};
@@ -14,6 +15,9 @@ use serde_json::Value;
 
 use crate::model::{Messages, ModelAnswer};
 use crate::store::{BoxFuture, Tenant};
+
+/// How long a plugin may take to answer, unless the engine's settings set another limit.
+pub const HOOK_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Asked in the phases of a run that it subscribes to. Implement it, or create one from a function
 /// ([`FunctionPlugin`]).

@@ -349,6 +349,7 @@ async fn create(
     for woken in created.woken {
         node.wake(&message.tenant, &woken, Need::Continue);
     }
+    node.feeds.threads.changed(&message.tenant, &thread);
     Ok(Posted { run: run_id, thread, status })
 }
 

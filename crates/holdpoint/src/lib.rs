@@ -185,7 +185,7 @@ pub mod event {
     #[doc(inline)]
     pub use engine::feed::{FeedItem, Subscription};
     #[doc(inline)]
-    pub use engine::live::{Delta, LiveItem, Part, ToolNote, ToolNoteBody};
+    pub use engine::live::{Delta, LiveItem, Part, Reset, ToolNote, ToolNoteBody};
     #[doc(inline)]
     pub use engine::store::CommittedEvent;
     #[doc(inline)]

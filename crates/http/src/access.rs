@@ -9,13 +9,14 @@ use axum::http::{HeaderMap, Method, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use engine::store::Tenant;
+use machine::audit::Actor;
 use machine::id::{AgentName, Principal};
 use machine::suspension::SuspensionKind;
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq;
 use tokio_util::sync::CancellationToken;
 
-use crate::capacity::{Capacity, Permit, RequestPermit, TenantCapacity};
+use crate::capacity::{Capacity, RequestPermit, TenantCapacity};
 use crate::error::{ApiError, Code};
 use crate::extract::{BodyCheck, body_size_hint, read_body};
 use crate::limits::{Limits, TokenBucket, rate_limited};
@@ -58,6 +59,11 @@ impl Caller {
             AuthMode::Key => forbidden(roles),
             AuthMode::Open(token) => token.refusal(server.access.origins.listen),
         }
+    }
+
+    /// The caller as the audit record names it.
+    pub(crate) fn actor(&self) -> Actor {
+        Actor::from(self.principal.clone())
     }
 
     pub(crate) fn is_open(&self) -> bool {
@@ -406,12 +412,13 @@ pub(crate) async fn process_request(
         () = server.draining.cancelled(), if !is_read_only => return Err(draining_error()),
         buffered = BufferedRequest::read(server, capacity, request) => buffered?,
     };
-    let BufferedRequest { mut request, permit, memory_permits } = buffered;
+    let BufferedRequest { mut request, permit } = buffered;
     let in_flight = if is_read_only { None } else { Some(server.track_request()?) };
     let permit = Arc::new(permit);
     admit(&permit, &mut request)?;
     let response = next.run(request).await;
-    drop((memory_permits, in_flight));
+    permit.release_body();
+    drop(in_flight);
     budget_response(capacity, permit, is_read_only, response).await
 }
 
@@ -419,7 +426,6 @@ pub(crate) async fn process_request(
 struct BufferedRequest {
     request: Request,
     permit: RequestPermit,
-    memory_permits: (Permit, Option<Permit>),
 }
 
 impl BufferedRequest {
@@ -441,7 +447,8 @@ impl BufferedRequest {
         let Some(permit) = capacity.acquire_request().await else {
             return Err(rate_limited("too many requests are being processed"));
         };
-        Ok(Self { request, permit, memory_permits: (body_permit, values) })
+        permit.keep_body([body_permit].into_iter().chain(values));
+        Ok(Self { request, permit })
     }
 }
 
@@ -465,6 +472,15 @@ fn forbidden(roles: &[Role]) -> ApiError {
         ),
     )
     .with("roles", names)
+}
+
+/// The refusal for a request whose key was removed while the request was waiting.
+pub(crate) fn revoked_error() -> ApiError {
+    ApiError::new(
+        Code::Unauthorized,
+        "the key of this request was removed while the request waited; what was done before stays done; ask the operator \
+         for a key",
+    )
 }
 
 pub(crate) fn draining_error() -> ApiError {

@@ -17,7 +17,7 @@ use machine::projection_rows::ApprovalStatus;
 use crate::access::Caller;
 use crate::approval_view::build_approval;
 use crate::error::ApiError;
-use crate::limits::{OpenStream, rate_limited};
+use crate::limits::{TenantCount, rate_limited};
 use crate::server::Server;
 use crate::streaming;
 
@@ -80,7 +80,7 @@ struct ApprovalWatcher {
     began_at: Timestamp,
     /// When nothing was left unread for the last time.
     caught_up_at: Timestamp,
-    _open: OpenStream,
+    _open: TenantCount,
 }
 
 /// Approvals that are read a few at a time.

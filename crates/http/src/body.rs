@@ -13,7 +13,7 @@ pub use decision::{
 };
 pub use message::{ClientTool, PostMessage};
 pub use policy::PolicyFields;
-pub use report::{Report, ReportOutcome};
+pub use report::{Report, ReportContent, ReportOutcome};
 pub use strict::{BODY_DEPTH_MAX, BODY_NODES_MAX, parse_strict};
 pub(crate) use strict::{check_text, parse_strict_checked};
 pub use text::{Id, Text, check_id};

@@ -87,7 +87,8 @@ impl TenantCapacity {
     /// None if no permit is free in time.
     pub(crate) async fn acquire_request(&self) -> Option<RequestPermit> {
         let permit = self.with_timeout(self.requests.acquire(1)).await?;
-        Some(RequestPermit { capacity: self.clone(), permit: Mutex::new(Some(permit)) })
+        let (capacity, permit) = (self.clone(), Mutex::new(Some(permit)));
+        Some(RequestPermit { capacity, permit, body: Mutex::default() })
     }
 
     async fn with_timeout(&self, acquiring: impl Future<Output = Option<Permit>>) -> Option<Permit> {
@@ -99,6 +100,8 @@ impl TenantCapacity {
 pub(crate) struct RequestPermit {
     capacity: TenantCapacity,
     permit: Mutex<Option<Permit>>,
+    /// Memory for the request's body and for the values that were parsed from it.
+    body: Mutex<Vec<Permit>>,
 }
 
 impl RequestPermit {
@@ -110,6 +113,16 @@ impl RequestPermit {
         let permit = self.capacity.with_timeout(self.capacity.requests.acquire(1)).await;
         *self.permit.lock().unwrap_or_else(PoisonError::into_inner) = permit;
         result
+    }
+
+    /// Keeps the memory that was reserved for the request's body until [`Self::release_body`].
+    pub(crate) fn keep_body(&self, permits: impl IntoIterator<Item = Permit>) {
+        self.body.lock().unwrap_or_else(PoisonError::into_inner).extend(permits);
+    }
+
+    /// The body and everything parsed from it is dropped.
+    pub(crate) fn release_body(&self) {
+        self.body.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
     /// Reserves memory for a response of at most `bytes`, before it is built. None if there is not enough in time.

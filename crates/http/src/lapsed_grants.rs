@@ -1,6 +1,7 @@
 //! Revokes grants whose giver may no longer approve, so that a later key of the same name does not revive them.
 
 use engine::store::{GrantFilter, Page, StoreError, Tenant};
+use machine::audit::Actor;
 
 use crate::routes::grants::agent_of;
 use crate::server::Server;
@@ -24,7 +25,7 @@ async fn revoke_lapsed_of(server: &Server, tenant: &Tenant) -> Result<u64, Store
             if server.approvers.may_approve(tenant, &view.grant.by, agent_of(view)) {
                 continue;
             }
-            match store.revoke_grant(tenant, &view.grant.id).await {
+            match store.revoke_grant(tenant, &view.grant.id, &Actor::system()).await {
                 Ok(()) => revoked += 1,
                 // A request, or another node, revoked it first.
                 Err(StoreError::NotFound) => {}

@@ -22,6 +22,8 @@ pub struct Limits {
     /// How long a request may wait for a permit when a limit is reached.
     pub permit_timeout: Duration,
     pub streams_per_tenant_max: usize,
+    /// Requests that wait for a run (`?wait=`). They hold no request permit and no memory of their body.
+    pub waits_per_tenant_max: usize,
     pub body_bytes_max: usize,
     /// All bodies that have arrived or are arriving, together; half as much per tenant.
     pub bodies_bytes_max: usize,
@@ -61,6 +63,7 @@ impl Default for Limits {
             requests_max: 256,
             permit_timeout: Duration::from_secs(5),
             streams_per_tenant_max: 2_048,
+            waits_per_tenant_max: 1_024,
             body_bytes_max: 2 * 1024 * 1024,
             bodies_bytes_max: 128 * 1024 * 1024,
             values_bytes_max: 64 * 1024 * 1024,
@@ -125,37 +128,38 @@ pub(crate) fn rate_limited(what: &str) -> ApiError {
     .with("retry_after_seconds", RETRY_SECONDS)
 }
 
-/// Counts the open streams per tenant. One tenant's streams do not count against another's limit.
+/// Counts something that a tenant has open, such as streams. One tenant's do not count against another's limit.
 #[derive(Default)]
-pub(crate) struct Streams {
+pub(crate) struct TenantCounter {
     open: Mutex<BTreeMap<Tenant, usize>>,
 }
 
-/// Counts as one open stream until it is dropped.
-pub(crate) struct OpenStream {
-    streams: Arc<Streams>,
+/// Counts as one until it is dropped.
+pub(crate) struct TenantCount {
+    counter: Arc<TenantCounter>,
     tenant: Tenant,
 }
 
-impl Streams {
-    pub(crate) fn open(self: &Arc<Self>, tenant: &Tenant, count_max: usize) -> Result<OpenStream, ApiError> {
+impl TenantCounter {
+    /// None if the tenant has `count_max` open.
+    pub(crate) fn open(self: &Arc<Self>, tenant: &Tenant, count_max: usize) -> Option<TenantCount> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let count = open.entry(tenant.clone()).or_default();
         if *count >= count_max {
-            return Err(rate_limited("this tenant has too many open streams"));
+            return None;
         }
         *count += 1;
-        Ok(OpenStream { streams: self.clone(), tenant: tenant.clone() })
+        Some(TenantCount { counter: self.clone(), tenant: tenant.clone() })
     }
 
-    pub(crate) fn count(&self) -> usize {
+    pub(crate) fn total(&self) -> usize {
         self.open.lock().unwrap_or_else(PoisonError::into_inner).values().sum()
     }
 }
 
-impl Drop for OpenStream {
+impl Drop for TenantCount {
     fn drop(&mut self) {
-        let mut open = self.streams.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = self.counter.open.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(count) = open.get_mut(&self.tenant) {
             *count -= 1;
             if *count == 0 {
@@ -182,14 +186,15 @@ mod tests {
     }
 
     #[test]
-    fn a_tenant_s_streams_are_counted_until_they_are_dropped() {
-        let streams = Arc::new(Streams::default());
+    fn what_a_tenant_has_open_is_counted_until_it_is_dropped() {
+        let streams = Arc::new(TenantCounter::default());
         let (one, other) = (Tenant::from("one"), Tenant::from("other"));
-        let Ok(first) = streams.open(&one, 1) else { panic!("there is room") };
-        assert_eq!(streams.open(&one, 1).err().map(|error| error.code), Some(Code::RateLimited));
-        assert!(streams.open(&other, 1).is_ok(), "another tenant has its own limit");
+        let first = streams.open(&one, 1);
+        assert!(first.is_some());
+        assert!(streams.open(&one, 1).is_none());
+        assert!(streams.open(&other, 1).is_some(), "another tenant has its own limit");
         drop(first);
-        assert!(streams.open(&one, 1).is_ok());
-        assert_eq!(streams.count(), 0);
+        assert!(streams.open(&one, 1).is_some());
+        assert_eq!(streams.total(), 0);
     }
 }

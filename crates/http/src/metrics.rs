@@ -16,7 +16,7 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
 use crate::error::{ApiError, Code};
-use crate::limits::Streams;
+use crate::limits::TenantCounter;
 use collector::{EngineCollector, RunCountsCache};
 
 type Labels = Vec<(&'static str, String)>;
@@ -39,7 +39,12 @@ fn seconds_histogram() -> Histogram {
 }
 
 impl Metrics {
-    pub(crate) fn new(engine: &Engine, streams: &Arc<Streams>, log_lines_dropped: Arc<AtomicU64>) -> Self {
+    pub(crate) fn new(
+        engine: &Engine,
+        streams: &Arc<TenantCounter>,
+        waits: &Arc<TenantCounter>,
+        log_lines_dropped: Arc<AtomicU64>,
+    ) -> Self {
         let mut registry = Registry::with_prefix("holdpoint");
         let requests = Family::default();
         registry.register("http_requests", "Responses by method, route and status", requests.clone());
@@ -73,6 +78,7 @@ impl Metrics {
         registry.register_collector(Box::new(EngineCollector {
             engine: engine.clone(),
             streams: streams.clone(),
+            waits: waits.clone(),
             run_counts_cache: run_counts_cache.clone(),
             log_lines_dropped,
         }));

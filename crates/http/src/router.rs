@@ -23,8 +23,9 @@ use crate::extract::{IDEMPOTENCY_KEY_BYTES_MAX, NAME_BYTES_MAX, NAME_PATTERN};
 use crate::limits::rate_limited;
 use crate::middleware::finish_response;
 use crate::routes::{
-    agents, approvals, callbacks, decisions, events, grants, health, messages, runs, threads,
+    agents, approvals, audit, callbacks, decisions, events, grants, health, messages, runs, threads,
 };
+use crate::run_wait::WAIT_PATTERN;
 use crate::server::Server;
 use crate::setup::Role;
 use crate::wire::page::CURSOR_PATTERN;
@@ -45,10 +46,11 @@ enum Needs {
 }
 
 /// Every route is in exactly one group, so none lacks its guard.
-fn groups() -> [Group; 9] {
+fn groups() -> [Group; 10] {
     use WithoutKeys::{Free, Token};
     let group = |needs, routes| Group { needs, routes };
     [
+        group(Needs::Key(&[Role::Admin], Token), OpenApiRouter::new().routes(routes!(audit::list))),
         group(
             Needs::Nothing,
             OpenApiRouter::new()
@@ -73,6 +75,7 @@ fn groups() -> [Group; 9] {
                 .routes(routes!(runs::list))
                 .routes(routes!(runs::show))
                 .routes(routes!(events::events))
+                .routes(routes!(events::thread_events))
                 .routes(routes!(runs::calls))
                 .routes(routes!(runs::transcript))
                 .routes(routes!(runs::state))
@@ -241,6 +244,9 @@ fn bound_parameters(operation: &mut Operation) {
                 text.pattern(Some(NAME_PATTERN)).max_length(Some(NAME_BYTES_MAX))
             }
             "Idempotency-Key" => text.min_length(Some(1)).max_length(Some(IDEMPOTENCY_KEY_BYTES_MAX)),
+            "wait" => text.pattern(Some(WAIT_PATTERN)),
+            "order" => text.enum_values(Some(["asc", "desc"])),
+            "from" => text.enum_values(Some(["now"])),
             "callback" => text.pattern(Some("^[0-9a-f]+$")),
             "Last-Event-ID" => text,
             _ => continue,
@@ -249,9 +255,10 @@ fn bound_parameters(operation: &mut Operation) {
     }
 }
 
-/// Turns `oneOf` into `anyOf`: the payload of one event may also match the schema of another that has fewer fields.
+/// Turns `oneOf` into `anyOf`: one form may also match the schema of another that has fewer fields.
 fn relax_one_of(schema: &mut RefOr<Schema>) {
     if let RefOr::T(Schema::OneOf(one)) = schema
+        && one.discriminator.is_none()
         && one.items.iter().all(|item| matches!(item, RefOr::Ref(_)))
     {
         let any = one.items.drain(..).fold(AnyOfBuilder::new(), AnyOfBuilder::item);

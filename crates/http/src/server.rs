@@ -5,6 +5,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 use axum::Router;
 use engine::Engine;
 use engine::store::Tenant;
+use machine::audit::{Actor, AuditAction};
+use machine::id::Digest;
 use tokio::net::TcpListener;
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
@@ -17,9 +19,10 @@ use crate::connection::{self, Routers};
 use crate::error::ApiError;
 use crate::json_threads::JsonThreads;
 use crate::lapsed_grants;
-use crate::limits::{Limits, OpenStream, Streams};
+use crate::limits::{Limits, TenantCount, TenantCounter, rate_limited};
 use crate::metrics::Metrics;
 use crate::readiness::Readiness;
+use crate::recorded_configuration::record_configuration;
 use crate::router;
 use crate::setup::{AgentShown, Approvers, Reload, Reloaded, Setup};
 
@@ -31,7 +34,9 @@ pub struct Server {
     pub(crate) limits: Limits,
     pub(crate) json_threads: Arc<JsonThreads>,
     pub(crate) readiness: Readiness,
-    pub(crate) streams: Arc<Streams>,
+    pub(crate) streams: Arc<TenantCounter>,
+    /// Requests that wait for a run.
+    pub(crate) waits: Arc<TenantCounter>,
     pub(crate) metrics: Metrics,
     pub(crate) callback_rate_limits: CallbackRateLimits,
     reload: Reload,
@@ -52,9 +57,9 @@ impl Server {
 
     #[must_use]
     pub fn with_limits(setup: Setup, limits: Limits) -> Arc<Self> {
-        let streams = Arc::new(Streams::default());
+        let (streams, waits) = (Arc::<TenantCounter>::default(), Arc::<TenantCounter>::default());
         Arc::new(Self {
-            metrics: Metrics::new(&setup.engine, &streams, setup.log_lines_dropped),
+            metrics: Metrics::new(&setup.engine, &streams, &waits, setup.log_lines_dropped),
             access: Access::new(setup.auth, setup.origins, &limits),
             approvers: setup.approvers,
             engine: setup.engine,
@@ -62,6 +67,7 @@ impl Server {
             limits,
             json_threads: Arc::default(),
             streams,
+            waits,
             callback_rate_limits: CallbackRateLimits::default(),
             reload: setup.reload,
             reloading: Mutex::default(),
@@ -115,11 +121,12 @@ impl Server {
         if self.is_draining() { Err(draining_error()) } else { Ok(token) }
     }
 
-    pub(crate) fn open_stream(&self, tenant: &Tenant) -> Result<OpenStream, ApiError> {
+    pub(crate) fn open_stream(&self, tenant: &Tenant) -> Result<TenantCount, ApiError> {
         if self.is_draining() {
             return Err(draining_error());
         }
-        self.streams.open(tenant, self.limits.streams_per_tenant_max)
+        let stream = self.streams.open(tenant, self.limits.streams_per_tenant_max);
+        stream.ok_or_else(|| rate_limited("this tenant has too many open streams"))
     }
 
     /// Ends [`Server::serve`] as soon as open responses are sent, and after a short grace period at the latest.
@@ -130,14 +137,29 @@ impl Server {
 
     /// Reloads the configuration with its agents and keys. A removed key is refused from the next request on, and its
     /// open streams end. If the configuration is not accepted, nothing has changed.
-    pub async fn reload(&self) -> Result<(), String> {
+    pub async fn reload(&self, actor: &Actor) -> Result<(), String> {
         let _one_at_a_time = self.reloading.lock().await;
-        let Reloaded { agents, auth } = (self.reload)().await?;
+        let Reloaded { agents, auth, file } = (self.reload)().await?;
         *self.agents.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(agents);
         self.approvers.replace_auth(&auth);
         self.access.replace_auth(auth, &self.limits);
+        self.record_configuration(AuditAction::ConfigurationReloaded, file, actor).await;
         self.revoke_lapsed_grants().await;
         Ok(())
+    }
+
+    /// Records the configuration and its keys. Call it at startup: keys may have changed since the server stopped.
+    pub async fn record_started(&self, file: Option<Digest>) {
+        self.record_configuration(AuditAction::ConfigurationLoaded, file, &Actor::system()).await;
+    }
+
+    async fn record_configuration(&self, action: AuditAction, file: Option<Digest>, actor: &Actor) {
+        if let Err(refused) = record_configuration(self, action, file, actor).await {
+            tracing::error!(
+                %refused,
+                "the audit record does not show this configuration and its keys; reload it once the store works"
+            );
+        }
     }
 
     /// Revokes the grants whose givers may no longer approve. Call it at startup, because the keys may have changed

@@ -7,7 +7,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use engine::store::Tenant;
 use engine::{BoxFuture, Engine};
-use machine::id::{AgentName, Principal};
+use machine::id::{AgentName, Digest, Principal};
 use serde::Serialize;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
@@ -38,6 +38,8 @@ pub type Reload = Arc<dyn Fn() -> BoxFuture<'static, Result<Reloaded, String>> +
 pub struct Reloaded {
     pub agents: Vec<AgentShown>,
     pub auth: Auth,
+    /// SHA-256 of the configuration file, for the audit record.
+    pub file: Option<Digest>,
 }
 
 /// Who may use the server.
@@ -100,6 +102,10 @@ impl Approvers {
             Auth::Open { .. } => BTreeSet::from([Tenant::default()]),
             Auth::Keys(keys) => keys.iter().map(|key| key.tenant.clone()).collect(),
         }
+    }
+
+    pub(crate) fn auth(&self) -> Auth {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(crate) fn replace_auth(&self, auth: &Auth) {

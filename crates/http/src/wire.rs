@@ -2,10 +2,12 @@
 //! apply. The other fields are always present, and null until they have a value.
 
 pub mod approval;
+pub mod audit;
 pub mod call;
 pub mod decision;
 pub mod enums;
 pub mod event;
+pub(crate) mod event_schema;
 pub mod grant;
 pub mod hydrate;
 pub mod live;

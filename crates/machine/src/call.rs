@@ -8,7 +8,7 @@ use crate::rules::Asker;
 use crate::status::CallStatus;
 use crate::suspension::{Held, Suspension};
 use crate::time::Timestamp;
-use crate::tool::EffectClass;
+use crate::tool::{EffectClass, ExpiryTerms};
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Call {
@@ -25,6 +25,8 @@ pub struct Call {
     pub failures: u32,
     /// The effect class when the call last passed the gate. A call that never passed the gate has none.
     pub class: Option<EffectClass>,
+    /// When a suspension that the last attempt leads to expires.
+    pub expires: Option<ExpiryTerms>,
     /// Askers that have already held this call. They do not ask again.
     pub asked: Vec<Asker>,
     pub ask_rounds: u8,

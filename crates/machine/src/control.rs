@@ -1,6 +1,7 @@
 //! The control state: everything the machine needs except closed steps and message bodies. Small, and stored.
 
 mod version_1;
+mod version_2;
 
 use alloc::format;
 use alloc::string::String;
@@ -9,6 +10,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use self::version_1::ControlV1;
+use self::version_2::ControlV2;
 use crate::call::Call;
 use crate::event::{Parent, Pending, Usage};
 use crate::id::{AgentName, CallId, Digest, MessageId, Principal, RunId, ThreadId};
@@ -23,7 +25,7 @@ use crate::time::Timestamp;
 /// Changes whenever the fold or this layout does. If the stored control of a run has another version, a worker folds
 /// the log. Released layouts stay readable for code that only shows the run, which would otherwise fold the log every
 /// time.
-pub const FOLD_VERSION: u16 = 2;
+pub const FOLD_VERSION: u16 = 3;
 pub const CONTROL_BYTES_MAX: usize = 16 * 1024;
 /// Calls kept for loop detection; no window is wider.
 pub const LOOP_WINDOW_MAX: usize = 64;
@@ -160,6 +162,7 @@ impl Control {
                     call_id: call.id.clone(),
                     tool: call.tool.clone(),
                     kind: open.held.kind(),
+                    child_run: open.held.child_run().cloned(),
                     suspension_id: open.id.clone(),
                     expires_at: open.expiry.map(|expiry| expiry.at),
                 })
@@ -180,13 +183,15 @@ impl Control {
         }
     }
 
-    /// The control for a store that shows the run or judges an item for its inbox. Version 1 is decoded too. Its
-    /// `descendants` are only the child runs that are still open, since version 1 did not count the others, so a worker
-    /// must not continue from it; every other field is what folding the log gives.
+    /// The control for a store that shows the run or judges an item for its inbox. Earlier versions are decoded too, but
+    /// a worker must not continue from them: versions 1 and 2 do not have the expiry terms of an attempt, and the
+    /// `descendants` of version 1 are only the child runs that are still open. Every other field is what folding the log
+    /// gives.
     pub fn decode_read_only(bytes: &[u8]) -> Result<Self, ControlDecodeError> {
         match versioned(bytes)? {
             (FOLD_VERSION, layout) => whole(layout),
             (1, layout) => whole::<ControlV1>(layout).map(Self::from),
+            (2, layout) => whole::<ControlV2>(layout).map(Self::from),
             (version, _) => Err(ControlDecodeError::UnsupportedVersion(version)),
         }
     }

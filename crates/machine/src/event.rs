@@ -20,6 +20,7 @@ use crate::id::{
     ToolName,
 };
 use crate::json::Json;
+use crate::named_enum::named_enum;
 use crate::phase::{Action, Phase, Scope};
 use crate::policy::Policy;
 use crate::rules::Asker;
@@ -27,7 +28,7 @@ use crate::status::WaitingOn;
 use crate::suspension::{Expiry, Held, ResumeMode, SuspensionKind};
 use crate::termination::Termination;
 use crate::time::Timestamp;
-use crate::tool::{Arguments, EffectClass};
+use crate::tool::{Arguments, EffectClass, ExpiryTerms};
 
 /// The version of the stored form that this code writes. All older versions stay readable.
 pub const EVENT_VERSION: u16 = 1;
@@ -209,6 +210,9 @@ pub enum Fact {
         /// The person whose grant or looser policy lifted the hold that this call would have met.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         let_through_by: Option<Principal>,
+        /// When a suspension that this attempt leads to expires.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        expires: Option<ExpiryTerms>,
     },
     /// The call is Succeeded, with a result from the tool or from an answer given in its place.
     #[serde(rename = "tool.execution_succeeded")]
@@ -338,6 +342,9 @@ pub struct Pending {
     pub tool: ToolName,
     pub kind: SuspensionKind,
     pub suspension_id: SuspensionId,
+    /// The run that works on the call, if it is held for a child run. Lines written before this field lack it.
+    #[serde(default, rename = "run_id", skip_serializing_if = "Option::is_none")]
+    pub child_run: Option<RunId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Timestamp>,
 }
@@ -420,44 +427,21 @@ pub enum ResultFrom {
     Child,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum CancelReason {
-    /// A person cancelled this call.
-    Decided,
-    /// The call was in doubt, and was given up.
-    GivenUp,
-    Expired,
-    RunEnded,
-    Interrupted,
-    Superseded,
-    ChildInterrupted,
+named_enum! {
+    pub enum CancelReason {
+        /// A person cancelled this call.
+        Decided = "decided",
+        /// The call was in doubt, and was given up.
+        GivenUp = "given_up",
+        Expired = "expired",
+        RunEnded = "run_ended",
+        Interrupted = "interrupted",
+        Superseded = "superseded",
+        ChildInterrupted = "child_interrupted",
+    }
 }
 
 impl CancelReason {
-    pub const ALL: [Self; 7] = [
-        Self::Decided,
-        Self::GivenUp,
-        Self::Expired,
-        Self::RunEnded,
-        Self::Interrupted,
-        Self::Superseded,
-        Self::ChildInterrupted,
-    ];
-
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Decided => "decided",
-            Self::GivenUp => "given_up",
-            Self::Expired => "expired",
-            Self::RunEnded => "run_ended",
-            Self::Interrupted => "interrupted",
-            Self::Superseded => "superseded",
-            Self::ChildInterrupted => "child_interrupted",
-        }
-    }
-
     /// Whether a person decided about this call, who may have given a reason of their own.
     #[must_use]
     pub const fn is_decided(self) -> bool {

@@ -134,6 +134,14 @@ impl Digest {
         Self(Sha256::digest(bytes).into())
     }
 
+    /// The digest of the concatenated parts.
+    #[must_use]
+    pub fn sha256_of_parts(parts: &[&[u8]]) -> Self {
+        let mut hasher = Sha256::new();
+        parts.iter().for_each(|part| hasher.update(part));
+        Self(hasher.finalize().into())
+    }
+
     /// HMAC-SHA-256, as in RFC 2104.
     #[must_use]
     pub fn hmac_sha256(key: &[u8], bytes: &[u8]) -> Self {

@@ -23,7 +23,7 @@ use crate::policy::DecisionTiming;
 use crate::projection_rows::RunSummary;
 use crate::status::CallStatus;
 use crate::step_projection::{self, StepProjection};
-use crate::suspension::{Held, ResumeMode, SuspensionKind};
+use crate::suspension::{ResumeMode, SuspensionKind};
 use crate::time::Timestamp;
 use crate::undecodable::{judge_child_end, judge_interrupt};
 use unprocessed::{end_is_accepted, is_answered, keeps_early};
@@ -293,20 +293,15 @@ pub fn judge_after_end(item: &Item, earlier: Option<&Decision>) -> Verdict {
 pub fn suspension_row(control: &Control, call: &CallId, answered: bool) -> Option<SuspensionRow> {
     let call = control.call(call)?;
     let open = call.suspension()?;
-    let (definition, doubted_attempt) = match &open.held {
-        Held::Approval { definition } => (Some(*definition), None),
-        Held::InDoubt { attempt } => (None, Some(*attempt)),
-        Held::ClientTool | Held::External | Held::Question | Held::ChildRun { .. } => (None, None),
-    };
     Some(SuspensionRow {
         id: open.id.clone(),
         kind: open.held.kind(),
         mode: open.mode,
         arguments: call.arguments,
-        definition,
+        definition: open.held.definition(),
         expires_at: open.expiry.map(|expiry| expiry.at),
         answered,
-        doubted_attempt,
+        doubted_attempt: open.held.doubted_attempt(),
         is_grantable: is_grantable(call),
     })
 }

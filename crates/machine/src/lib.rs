@@ -36,8 +36,10 @@
 extern crate alloc;
 
 pub mod apply;
+pub mod audit;
 pub mod call;
 pub mod call_error;
+pub mod chain;
 pub mod checkpoint;
 pub mod control;
 mod decide;
@@ -54,6 +56,7 @@ pub mod json_text;
 pub mod json_value;
 pub mod message;
 pub mod model_text;
+mod named_enum;
 pub mod output;
 pub mod phase;
 pub mod policy;

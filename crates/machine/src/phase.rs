@@ -10,34 +10,24 @@ use serde_json::Value;
 
 use crate::id::{PluginName, ToolName};
 use crate::json_value::{self, ValueFault};
+use crate::named_enum::named_enum;
 use crate::suspension::{ResumeMode, SuspensionKind};
 use crate::tool::{Arguments, OnExpiry};
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Phase {
-    RunStart,
-    StepStart,
-    BeforeInference,
-    AfterInference,
-    BeforeToolExecute,
-    AfterToolExecute,
-    StepEnd,
-    RunEnd,
+named_enum! {
+    pub enum Phase {
+        RunStart = "run_start",
+        StepStart = "step_start",
+        BeforeInference = "before_inference",
+        AfterInference = "after_inference",
+        BeforeToolExecute = "before_tool_execute",
+        AfterToolExecute = "after_tool_execute",
+        StepEnd = "step_end",
+        RunEnd = "run_end",
+    }
 }
 
 impl Phase {
-    pub const ALL: [Self; 8] = [
-        Self::RunStart,
-        Self::StepStart,
-        Self::BeforeInference,
-        Self::AfterInference,
-        Self::BeforeToolExecute,
-        Self::AfterToolExecute,
-        Self::StepEnd,
-        Self::RunEnd,
-    ];
-
     const fn bit(self) -> u8 {
         match self {
             Self::RunStart => 1,
@@ -54,16 +44,7 @@ impl Phase {
 
 impl fmt::Display for Phase {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::RunStart => "RunStart",
-            Self::StepStart => "StepStart",
-            Self::BeforeInference => "BeforeInference",
-            Self::AfterInference => "AfterInference",
-            Self::BeforeToolExecute => "BeforeToolExecute",
-            Self::AfterToolExecute => "AfterToolExecute",
-            Self::StepEnd => "StepEnd",
-            Self::RunEnd => "RunEnd",
-        })
+        fmt::Debug::fmt(self, f)
     }
 }
 

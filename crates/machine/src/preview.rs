@@ -71,12 +71,7 @@ fn decided(opened: &OpenedSuspension, decision: &Decision) -> Option<AnswerPrevi
 
 /// The tool differs from the one that was shown: the call will be held again.
 fn is_void(held: &Held, decision: &Decision) -> bool {
-    match held {
-        Held::Approval { definition } => decision.is_for_changed_tool(*definition),
-        Held::ClientTool | Held::External | Held::Question | Held::InDoubt { .. } | Held::ChildRun { .. } => {
-            false
-        }
-    }
+    held.definition().is_some_and(|definition| decision.is_for_changed_tool(definition))
 }
 
 fn void(decision: &Decision) -> AnswerPreview {

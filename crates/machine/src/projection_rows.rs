@@ -6,17 +6,19 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::audit::{self, AuditEntry, ClosedCall};
 use crate::call::Call;
 use crate::control::{Control, Stage};
 use crate::event::{Closing, Event, Fact, Message, OpenedSuspension};
 use crate::grant::{Grant, GrantCoverage, HoldReason, ToolGrant};
 use crate::id::{CallId, Digest, MessageId, PluginName, Principal, SuspensionId, ToolName, grant_id};
 use crate::inbox::{RunLifecycle, Ticket};
+use crate::named_enum::named_enum;
 use crate::phase::Scope;
 use crate::status::{RunStatus, WaitingOn};
 use crate::suspension::SuspensionKind;
 use crate::termination::Termination;
-use crate::thread::FrontState;
+use crate::thread::{FrontState, RunActivity};
 use crate::time::Timestamp;
 use crate::wanted;
 
@@ -33,6 +35,8 @@ pub struct ProjectionRows {
     /// What approvals grant to later calls of the thread.
     pub grants: Vec<GrantRow>,
     pub state: Vec<StateRow>,
+    /// What the commit adds to the tenant's audit record, without the ids of its run and thread.
+    pub audit: Vec<AuditEntry>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,29 +103,14 @@ impl InboxPosition {
     }
 }
 
-/// Status of a suspension that a person answers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ApprovalStatus {
-    Pending,
-    Approved,
-    Rejected,
-    Expired,
-    Answered,
-}
-
-impl ApprovalStatus {
-    pub const ALL: [Self; 5] = [Self::Pending, Self::Approved, Self::Rejected, Self::Expired, Self::Answered];
-
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Pending => "pending",
-            Self::Approved => "approved",
-            Self::Rejected => "rejected",
-            Self::Expired => "expired",
-            Self::Answered => "answered",
-        }
+named_enum! {
+    /// Status of a suspension that a person answers.
+    pub enum ApprovalStatus {
+        Pending = "pending",
+        Approved = "approved",
+        Rejected = "rejected",
+        Expired = "expired",
+        Answered = "answered",
     }
 }
 
@@ -151,6 +140,7 @@ impl ProjectionRows {
     /// Adds the rows for the events of one input. `before` is the state at the beginning of the commit.
     pub fn add_events(&mut self, before: Option<&Control>, events: &[Event], inbox_position: InboxPosition) {
         for event in events {
+            self.audit.extend(audit::run_entry(event));
             if let Fact::MessageAdded(message) = &event.fact {
                 let (id, role) = (message.id().clone(), role(message));
                 self.messages.push(MessageRow { id, seq: event.seq, role, at: event.at });
@@ -170,14 +160,18 @@ impl ProjectionRows {
                 && let Some(covers) = self.granted(before, call_id, approval_id, covers)
             {
                 let grant = Grant { id: grant_id(approval_id), by: by.clone(), covers };
+                self.audit.push(audit::grant_entry(event, &grant));
                 self.grants.push(GrantRow { grant, since: event.at });
             }
             if let Some(closing) = event.fact.closes_suspension() {
+                let status = self.status_of(before, &closing);
+                let call = self.closed_call(before, event, closing.id);
+                self.audit.extend(audit::closing_entry(event, &closing, status, call));
                 let row = ClosedRow {
                     id: closing.id.clone(),
                     seq: event.seq,
                     at: event.at,
-                    status: self.status_of(before, &closing),
+                    status,
                     by: closing.by.cloned().unwrap_or_else(Principal::system),
                     reason: closing.reason.map(String::from),
                     note: closing.note.map(String::from),
@@ -201,6 +195,19 @@ impl ProjectionRows {
         });
         let opened = || self.opened.iter().find(|opened| opened.id == *id).map(|opened| opened.kind);
         held.map(|open| open.held.kind()).or_else(opened)
+    }
+
+    fn closed_call(&self, before: Option<&Control>, event: &Event, id: &SuspensionId) -> ClosedCall {
+        let kind = self.kind_of(before, id);
+        if let Some(opened) = self.opened.iter().find(|opened| opened.id == *id) {
+            return ClosedCall { tool: Some(opened.tool.clone()), kind, arguments: opened.arguments };
+        }
+        let call = before.zip(event.fact.call_id()).and_then(|(control, id)| control.call(id));
+        ClosedCall {
+            tool: call.map(|call| call.tool.clone()),
+            kind,
+            arguments: call.map(|call| call.arguments),
+        }
     }
 
     /// An approval that is not given is a rejection, even if it was for repeating a call in doubt, which is given up.
@@ -256,32 +263,21 @@ const fn role(message: &Message) -> Role {
     }
 }
 
-/// The status of a run as clients see it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum PublicRunStatus {
-    Queued,
-    Running,
-    WaitingApproval,
-    WaitingTool,
-    Interrupting,
-    Completed,
-    Failed,
-    Interrupted,
+named_enum! {
+    /// The status of a run as clients see it.
+    pub enum PublicRunStatus {
+        Queued = "queued",
+        Running = "running",
+        WaitingApproval = "waiting_approval",
+        WaitingTool = "waiting_tool",
+        Interrupting = "interrupting",
+        Completed = "completed",
+        Failed = "failed",
+        Interrupted = "interrupted",
+    }
 }
 
 impl PublicRunStatus {
-    pub const ALL: [Self; 8] = [
-        Self::Queued,
-        Self::Running,
-        Self::WaitingApproval,
-        Self::WaitingTool,
-        Self::Interrupting,
-        Self::Completed,
-        Self::Failed,
-        Self::Interrupted,
-    ];
-
     #[must_use]
     pub const fn from_status(status: &RunStatus) -> Self {
         match status {
@@ -295,20 +291,6 @@ impl PublicRunStatus {
             ) => Self::Completed,
             RunStatus::Done(Termination::Blocked(_) | Termination::Error(_)) => Self::Failed,
             RunStatus::Done(Termination::Cancelled(_)) => Self::Interrupted,
-        }
-    }
-
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Queued => "queued",
-            Self::Running => "running",
-            Self::WaitingApproval => "waiting_approval",
-            Self::WaitingTool => "waiting_tool",
-            Self::Interrupting => "interrupting",
-            Self::Completed => "completed",
-            Self::Failed => "failed",
-            Self::Interrupted => "interrupted",
         }
     }
 
@@ -366,6 +348,11 @@ impl RunSummary {
             in_doubt,
             ending: matches!(control.stage, Stage::Ending(_)),
         }
+    }
+
+    #[must_use]
+    pub const fn activity(self) -> RunActivity {
+        RunActivity { state: self.status.front_state(), in_doubt: self.in_doubt }
     }
 
     /// The lifecycle that a submitted item finds. An item that ends the run may be accepted but not processed yet.

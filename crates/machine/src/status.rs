@@ -58,15 +58,7 @@ impl CallStatus {
 
 impl fmt::Display for CallStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::New => "New",
-            Self::Running => "Running",
-            Self::Suspended => "Suspended",
-            Self::Resuming => "Resuming",
-            Self::Succeeded => "Succeeded",
-            Self::Failed => "Failed",
-            Self::Cancelled => "Cancelled",
-        })
+        fmt::Debug::fmt(self, f)
     }
 }
 

@@ -4,48 +4,34 @@ use core::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::id::{Digest, RunId, SuspensionId};
+use crate::named_enum::named_enum;
 use crate::time::Timestamp;
 use crate::tool::OnExpiry;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum SuspensionKind {
-    /// A policy, a rule or a hook requires a person's approval.
-    Approval,
-    /// The client's front end runs the call.
-    ClientTool,
-    /// An external service will post the result.
-    External,
-    /// The tool asks the user.
-    Question,
-    /// An attempt may or may not have taken effect.
-    InDoubt,
-    /// A child run works on the call; it cannot be answered from outside.
-    ChildRun,
+named_enum! {
+    pub enum SuspensionKind {
+        /// A policy, a rule or a hook requires a person's approval.
+        Approval = "approval",
+        /// The client's front end runs the call.
+        ClientTool = "client_tool",
+        /// An external service will post the result.
+        External = "external",
+        /// The tool asks the user.
+        Question = "question",
+        /// An attempt may or may not have taken effect.
+        InDoubt = "in_doubt",
+        /// A child run works on the call; it cannot be answered from outside.
+        ChildRun = "child_run",
+    }
 }
 
 impl SuspensionKind {
-    pub const ALL: [Self; 6] =
-        [Self::Approval, Self::ClientTool, Self::External, Self::Question, Self::InDoubt, Self::ChildRun];
-
     /// A person must answer it, so it is in the list of approvals.
     #[must_use]
     pub const fn needs_person(self) -> bool {
         match self {
             Self::Approval | Self::Question | Self::InDoubt => true,
             Self::ClientTool | Self::External | Self::ChildRun => false,
-        }
-    }
-
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Approval => "approval",
-            Self::ClientTool => "client_tool",
-            Self::External => "external",
-            Self::Question => "question",
-            Self::InDoubt => "in_doubt",
-            Self::ChildRun => "child_run",
         }
     }
 }
@@ -94,14 +80,19 @@ impl Held {
     /// Definition of the tool that an approval was asked for. None if this is not an approval.
     #[must_use]
     pub const fn definition(&self) -> Option<Digest> {
-        match self {
-            Self::Approval { definition } => Some(*definition),
-            Self::ClientTool
-            | Self::External
-            | Self::Question
-            | Self::InDoubt { .. }
-            | Self::ChildRun { .. } => None,
-        }
+        if let Self::Approval { definition } = self { Some(*definition) } else { None }
+    }
+
+    /// The attempt that may or may not have taken effect. None if the call is not in doubt.
+    #[must_use]
+    pub const fn doubted_attempt(&self) -> Option<u32> {
+        if let Self::InDoubt { attempt } = self { Some(*attempt) } else { None }
+    }
+
+    /// The run that works on the call. None if this is not a child run.
+    #[must_use]
+    pub const fn child_run(&self) -> Option<&RunId> {
+        if let Self::ChildRun { run, .. } = self { Some(run) } else { None }
     }
 }
 
@@ -119,6 +110,15 @@ pub enum ResumeMode {
 impl ResumeMode {
     pub const ALL: [Self; 3] =
         [Self::ReplayToolCall, Self::UseDecisionAsToolResult, Self::PassDecisionToTool];
+
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::ReplayToolCall => "replay_tool_call",
+            Self::UseDecisionAsToolResult => "use_decision_as_tool_result",
+            Self::PassDecisionToTool => "pass_decision_to_tool",
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -6,6 +6,7 @@ use alloc::string::String;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::id::{Principal, RunId};
+use crate::named_enum::named_enum;
 
 /// The longest reason text. Longer texts are cut, so that the control state stays small.
 pub const REASON_CHARS_MAX: usize = 500;
@@ -65,48 +66,21 @@ pub struct Stopped {
     pub detail: Option<String>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum StopCode {
-    Rejected,
-    Expired,
-    MaxRounds,
-    Timeout,
-    TokenBudget,
-    ConsecutiveErrors,
-    StopOnTool,
-    ContentMatch,
-    LoopDetection,
+named_enum! {
+    pub enum StopCode {
+        Rejected = "rejected",
+        Expired = "expired",
+        MaxRounds = "max_rounds",
+        Timeout = "timeout",
+        TokenBudget = "token_budget",
+        ConsecutiveErrors = "consecutive_errors",
+        StopOnTool = "stop_on_tool",
+        ContentMatch = "content_match",
+        LoopDetection = "loop_detection",
+    }
 }
 
 impl StopCode {
-    pub const ALL: [Self; 9] = [
-        Self::Rejected,
-        Self::Expired,
-        Self::MaxRounds,
-        Self::Timeout,
-        Self::TokenBudget,
-        Self::ConsecutiveErrors,
-        Self::StopOnTool,
-        Self::ContentMatch,
-        Self::LoopDetection,
-    ];
-
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Rejected => "rejected",
-            Self::Expired => "expired",
-            Self::MaxRounds => "max_rounds",
-            Self::Timeout => "timeout",
-            Self::TokenBudget => "token_budget",
-            Self::ConsecutiveErrors => "consecutive_errors",
-            Self::StopOnTool => "stop_on_tool",
-            Self::ContentMatch => "content_match",
-            Self::LoopDetection => "loop_detection",
-        }
-    }
-
     /// The run reached a stop that its agent was configured for. Any other stop cuts the work short.
     #[must_use]
     pub const fn is_as_configured(self) -> bool {
@@ -185,6 +159,45 @@ impl Termination {
     #[must_use]
     pub fn blocked(text: &str) -> Self {
         Self::Blocked(truncate_reason(text))
+    }
+
+    /// One word.
+    #[must_use]
+    pub const fn reason(&self) -> &'static str {
+        match self {
+            Self::NaturalEnd => "natural_end",
+            Self::BehaviorRequested => "behavior_requested",
+            Self::Stopped(_) => "stopped",
+            Self::Blocked(_) => "blocked",
+            Self::Error(_) => "error",
+            Self::Cancelled(_) => "cancelled",
+        }
+    }
+
+    /// The cause, where the reason has more than one.
+    #[must_use]
+    pub const fn code(&self) -> Option<&'static str> {
+        match self {
+            Self::Stopped(stopped) => Some(stopped.code.as_str()),
+            Self::Cancelled(Cancelled::Superseded) => Some("superseded"),
+            Self::Cancelled(Cancelled::ByParent) => Some("by_parent"),
+            Self::Cancelled(Cancelled::Interrupted)
+            | Self::NaturalEnd
+            | Self::BehaviorRequested
+            | Self::Blocked(_)
+            | Self::Error(_) => None,
+        }
+    }
+
+    /// The text that belongs to it.
+    #[must_use]
+    pub fn detail(&self) -> Option<&str> {
+        match self {
+            Self::Stopped(stopped) => stopped.detail.as_deref(),
+            Self::Blocked(text) => Some(text),
+            Self::Error(error) => Some(&error.text),
+            Self::NaturalEnd | Self::BehaviorRequested | Self::Cancelled(_) => None,
+        }
     }
 
     #[must_use]

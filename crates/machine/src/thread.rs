@@ -21,8 +21,9 @@ pub enum ThreadState {
     Busy {
         /// The run in front: the holder, or the first in the queue while no run holds the thread.
         front: RunId,
+        /// Its descendants count: see [`RunActivity::with_descendants`].
         front_is: FrontState,
-        /// One of its calls is held because it may or may not have taken effect.
+        /// One of its calls, or of its descendants' calls, is held because it may or may not have taken effect.
         in_doubt: bool,
         queued: usize,
     },
@@ -30,11 +31,33 @@ pub enum ThreadState {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrontState {
-    /// Also used for a run with held calls, or one that is ending.
+    /// Also used for a run with held calls, for one that is ending, and for one that waits for a run that executes.
     Executing,
     Queued,
-    /// The run only waits.
+    /// The run only waits, and so does every run that works for it.
     Waiting,
+}
+
+/// An unended run, as far as admission looks at it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RunActivity {
+    pub state: FrontState,
+    pub in_doubt: bool,
+}
+
+impl RunActivity {
+    /// The run together with the unended runs that it delegated to, directly or through others. A run that waits for a
+    /// run that does not wait counts as executing, and a doubt of any of them counts as its own.
+    #[must_use]
+    pub fn with_descendants(self, descendants: impl IntoIterator<Item = Self>) -> Self {
+        descendants.into_iter().fold(self, |front, descendant| {
+            let state = match (front.state, descendant.state) {
+                (FrontState::Waiting, FrontState::Executing | FrontState::Queued) => FrontState::Executing,
+                (state @ (FrontState::Executing | FrontState::Queued | FrontState::Waiting), _) => state,
+            };
+            Self { state, in_doubt: front.in_doubt || descendant.in_doubt }
+        })
+    }
 }
 
 /// What a message asks for in case its thread is busy.
@@ -87,7 +110,10 @@ impl fmt::Display for Busy {
             }
             Self::QueueFull { max } => write!(f, "{max} runs are queued on this thread"),
             Self::InDoubt(run) => {
-                write!(f, "a call of run {run} is in doubt; a person has to settle it first")
+                write!(
+                    f,
+                    "a call of run {run}, or of a run that works for it, is in doubt; a person has to settle it first"
+                )
             }
         }
     }

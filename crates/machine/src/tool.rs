@@ -8,6 +8,8 @@ use serde_json::Value;
 
 use crate::id::{AgentName, Digest};
 use crate::json_value::{self, ValueFault};
+use crate::suspension::Expiry;
+use crate::time::Timestamp;
 
 /// A tool's side effects. They determine what may follow an attempt with unknown outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,6 +49,28 @@ pub enum OnExpiry {
     EndRun,
 }
 
+/// How long a suspension stays open unanswered, and what happens then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExpiryTerms {
+    pub after_ms: u64,
+    #[serde(default)]
+    pub then: OnExpiry,
+}
+
+impl ExpiryTerms {
+    /// The earlier expiry with the stricter consequence. A suspension that expires is stricter than one that does not.
+    #[must_use]
+    pub fn stricter(one: Option<Self>, other: Option<Self>) -> Option<Self> {
+        let (Some(one), Some(other)) = (one, other) else { return one.or(other) };
+        Some(Self { after_ms: one.after_ms.min(other.after_ms), then: one.then.max(other.then) })
+    }
+
+    #[must_use]
+    pub const fn from(self, now: Timestamp) -> Expiry {
+        Expiry { at: now.plus_ms(self.after_ms), then: self.then }
+    }
+}
+
 /// Who performs a call after it passes the gate.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -82,6 +106,12 @@ pub struct ApprovalTerms {
 }
 
 impl Tool {
+    /// When anything that holds a call of this tool expires, except a child run.
+    #[must_use]
+    pub fn expiry_terms(&self) -> Option<ExpiryTerms> {
+        self.expires_in_ms.map(|after_ms| ExpiryTerms { after_ms, then: self.on_expiry })
+    }
+
     /// The live tool for a run that is pinned to `frozen`: each field takes the stricter of the two values. A changed
     /// configuration can therefore tighten a run that is under way, but cannot loosen it. An approval that expires is
     /// stricter than one that does not, and an earlier expiry is stricter than a later one.

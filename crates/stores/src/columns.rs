@@ -9,6 +9,8 @@ use machine::suspension::SuspensionKind;
 
 use engine::store::{StoreError, StoreFailure};
 
+use crate::commit_text::checkpoint_name;
+
 /// Saturates: databases have no larger numbers, and no due time is later.
 pub(crate) fn to_i64(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
@@ -38,17 +40,6 @@ const CHECKPOINTS: [Checkpoint; 6] = [
     Checkpoint::Waiting,
     Checkpoint::RunFinished,
 ];
-
-pub(crate) const fn checkpoint_name(checkpoint: Checkpoint) -> &'static str {
-    match checkpoint {
-        Checkpoint::UserMessage => "user_message",
-        Checkpoint::AssistantTurn => "assistant_turn",
-        Checkpoint::ToolResults => "tool_results",
-        Checkpoint::ReplayResults => "replay_results",
-        Checkpoint::Waiting => "waiting",
-        Checkpoint::RunFinished => "run_finished",
-    }
-}
 
 pub(crate) const fn role_name(role: Role) -> &'static str {
     match role {

@@ -3,14 +3,15 @@
 use std::sync::Arc;
 
 use engine::store::{Append, InlineAgent, NewChildRun, StoreError};
+use machine::chain::{CommitContent, anchor, link};
 use machine::event::{Event, Fact, InterruptCause};
-use machine::id::{AgentName, MessageId, Principal, RunId, ThreadId};
+use machine::id::{AgentName, Digest, MessageId, Principal, RunId, ThreadId};
 use machine::inbox::{Item, Ticket};
 use machine::projection_rows::{ProjectionRows, PublicRunStatus, RunSummary};
 use machine::undecodable::FinalCommit;
-use machine::{Control, Timestamp, checkpoint, event_codec};
+use machine::{Control, Timestamp, checkpoint};
 
-use crate::columns::checkpoint_name;
+use crate::commit_text::{checkpoint_name, commit_body};
 
 /// One commit of a run, ready to be bound.
 pub(crate) struct EncodedCommit {
@@ -82,6 +83,36 @@ pub(crate) struct EncodedEvents {
     pub(crate) first_at: Timestamp,
     pub(crate) checkpoint: &'static str,
     pub(crate) body: String,
+    pub(crate) links: CommitLinks,
+}
+
+/// What the hash of a commit is computed from, except for the hash of the commit before it.
+pub(crate) struct CommitLinks {
+    /// Takes the place of the previous hash in the first commit of a chain. `None` if the run's frozen agent is unknown,
+    /// because its state cannot be decoded: then the commit starts no chain.
+    pub(crate) anchor: Option<Digest>,
+    pub(crate) content: Digest,
+}
+
+impl CommitLinks {
+    /// The hash of the commit after a commit with the hash `previous`.
+    pub(crate) fn hash_after(&self, previous: Option<Digest>) -> Option<Digest> {
+        previous.or(self.anchor).map(|previous| link(&previous, &self.content))
+    }
+}
+
+/// The run whose events are encoded.
+struct EncodedFor<'e> {
+    tenant: &'e str,
+    run: &'e RunId,
+    /// The frozen agent, if it is known.
+    revision: Option<&'e Digest>,
+}
+
+impl<'e> EncodedFor<'e> {
+    fn from_control(tenant: &'e str, control: &'e Control) -> Self {
+        Self { tenant, run: &control.run, revision: Some(&control.revision) }
+    }
 }
 
 /// An item with its stored form, and the stored form of its decision.
@@ -98,7 +129,7 @@ pub(crate) struct EncodedChild {
 }
 
 impl EncodedCommit {
-    pub(crate) fn from_append(append: Append) -> Result<Self, StoreError> {
+    pub(crate) fn from_append(tenant: &str, append: Append) -> Result<Self, StoreError> {
         let Append {
             expected_seq,
             expected_version,
@@ -110,14 +141,17 @@ impl EncodedCommit {
             deliver,
             rows,
         } = append;
-        let log = EncodedEvents::encode(expected_seq, &events)?;
+        let log = EncodedEvents::encode(&EncodedFor::from_control(tenant, &control), expected_seq, &events)?;
         let state = EncodedRun::from_control(&control)?;
         let last_seq = log.as_ref().map_or(expected_seq, |log| log.last_seq);
         if state.seq != last_seq {
             return Err(impossible(format!("the control is of event {}, not of {last_seq}", state.seq)));
         }
         let accepted = accepted.into_iter().map(EncodedItem::encode).collect::<Result<Vec<_>, _>>()?;
-        let spawn = spawn.iter().map(EncodedChild::from_birth).collect::<Result<Vec<_>, _>>()?;
+        let spawn = spawn
+            .iter()
+            .map(|birth| EncodedChild::from_birth(tenant, birth))
+            .collect::<Result<Vec<_>, _>>()?;
         let deliver = deliver
             .into_iter()
             .map(|one| Ok((one.to, EncodedItem::encode(one.item)?)))
@@ -145,6 +179,7 @@ impl EncodedCommit {
     /// The last commit of a run with undecodable stored data. `before` is its stored control, kept if there is no new
     /// one.
     pub(crate) fn for_undecoded_end(
+        tenant: &str,
         run: EndingRun,
         last: FinalCommit,
         before: Vec<u8>,
@@ -154,7 +189,7 @@ impl EncodedCommit {
         if let Some(control) = control {
             let (consumed, expected_seq, expected_version) = (run.inbox, run.seq, run.version);
             let (accepted, spawn, control) = (Vec::new(), Vec::new(), Arc::new(control));
-            return Self::from_append(Append {
+            let append = Append {
                 expected_seq,
                 expected_version,
                 events,
@@ -164,9 +199,11 @@ impl EncodedCommit {
                 spawn,
                 deliver,
                 rows,
-            });
+            };
+            return Self::from_append(tenant, append);
         }
-        let log = EncodedEvents::encode(run.seq, &events)?;
+        let log =
+            EncodedEvents::encode(&EncodedFor { tenant, run: &run.id, revision: None }, run.seq, &events)?;
         let (seq, at) = events.last().map_or((run.seq, Timestamp::ZERO), |last| (last.seq, last.at));
         let deliver = deliver
             .into_iter()
@@ -208,11 +245,12 @@ impl EncodedCommit {
 
     /// The first commit of a run, with the inline agent that came along.
     pub(crate) fn for_creation(
+        tenant: &str,
         append: Append,
         inline_agent: Option<InlineAgent>,
     ) -> Result<Self, StoreError> {
         inline_agent.as_ref().map_or(Ok(()), |inline_agent| inline_agent.check(&append.control))?;
-        let commit = Self::from_append(append)?;
+        let commit = Self::from_append(tenant, append)?;
         let bytes =
             commit.bytes + inline_agent.as_ref().map_or(0, |inline_agent| inline_agent.text().len() as u64);
         Ok(Self { inline_agent, bytes, ..commit })
@@ -266,25 +304,27 @@ impl EncodedRun {
 }
 
 impl EncodedEvents {
-    fn encode(expected_seq: u64, events: &[Arc<Event>]) -> Result<Option<Self>, StoreError> {
+    fn encode(
+        of: &EncodedFor<'_>,
+        expected_seq: u64,
+        events: &[Arc<Event>],
+    ) -> Result<Option<Self>, StoreError> {
         let (Some(first), Some(last)) = (events.first(), events.last()) else { return Ok(None) };
-        let mut body = String::new();
         for (event, seq) in events.iter().zip(expected_seq + 1..) {
             if event.seq != seq {
                 return Err(impossible(format!("found event {} where {seq} belongs", event.seq)));
             }
-            if !body.is_empty() {
-                body.push('\n');
-            }
-            body.push_str(&event_codec::encode(event).map_err(impossible)?);
         }
-        Ok(Some(Self {
-            first_seq: first.seq,
-            last_seq: last.seq,
-            first_at: first.at,
-            checkpoint: checkpoint_name(checkpoint::from_event_iter(events.iter().map(|event| &**event))),
-            body,
-        }))
+        let body = commit_body(events.iter().map(|event| &**event))?;
+        let checkpoint = checkpoint_name(checkpoint::from_event_iter(events.iter().map(|event| &**event)));
+        let (first_seq, last_seq) = (first.seq, last.seq);
+        let (tenant, run) = (of.tenant, of.run.as_str());
+        let content = CommitContent { tenant, run, first_seq, last_seq, checkpoint, body: &body };
+        let links = CommitLinks {
+            anchor: of.revision.map(|revision| anchor(revision, first_seq)),
+            content: content.hash(),
+        };
+        Ok(Some(Self { first_seq, last_seq, first_at: first.at, checkpoint, body, links }))
     }
 }
 
@@ -301,9 +341,10 @@ impl EncodedItem {
 }
 
 impl EncodedChild {
-    fn from_birth(birth: &NewChildRun) -> Result<Self, StoreError> {
+    fn from_birth(tenant: &str, birth: &NewChildRun) -> Result<Self, StoreError> {
         let state = EncodedRun::from_control(&birth.control)?;
-        let log = EncodedEvents::encode(0, std::slice::from_ref(&birth.first))?;
+        let of = EncodedFor::from_control(tenant, &birth.control);
+        let log = EncodedEvents::encode(&of, 0, std::slice::from_ref(&birth.first))?;
         let log = log.filter(|log| log.last_seq == state.seq && birth.thread == state.thread);
         let log = log.ok_or_else(|| {
             impossible(format!("the control of {} is not of its first event", birth.control.run))

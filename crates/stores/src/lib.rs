@@ -7,7 +7,12 @@ pub mod postgres;
 pub mod sqlite;
 
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub mod audit_reader;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod chain;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod columns;
+mod commit_text;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub mod doctor;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]

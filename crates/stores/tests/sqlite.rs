@@ -16,12 +16,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
+use std::task::{Context, Waker};
 
-use engine::store::{Append, ApprovalFilter, AutoApproval, Claim, Page, RunFilter, StoreError};
+use engine::store::{
+    Append, ApprovalFilter, AuditFilter, AutoApproval, Claim, LogEntry, Page, RunFilter, StoreError,
+};
 use machine::Control;
+use machine::chain::{CommitContent, anchor, link};
 use machine::control::ControlDecodeError;
 use machine::event::InterruptCause;
-use machine::id::{RunId, ThreadId};
+use machine::id::{Digest, RunId, ThreadId};
 use machine::inbox::{Item, Refusal, Verdict};
 use machine::phase::HookAnswers;
 use machine::projection_rows::PublicRunStatus;
@@ -121,7 +125,7 @@ fn a_file_of_a_later_version_is_refused_and_left_alone() {
     Connection::open(folder.file()).unwrap().pragma_update(None, "user_version", 99).unwrap();
     let before = fs::read(folder.file()).unwrap();
     let refused = SqliteStore::open(folder.file()).unwrap_err();
-    assert!(matches!(refused, SqliteOpenError::Newer { found: 99, known: 6 }), "{refused}");
+    assert!(matches!(refused, SqliteOpenError::Newer { found: 99, known: 9 }), "{refused}");
     assert!(refused.to_string().contains("version 99"), "{refused}");
     assert_eq!(fs::read(folder.file()).unwrap(), before);
 }
@@ -142,7 +146,7 @@ async fn the_file_is_opened_as_the_design_says() {
     let pragma = |name| raw.pragma_query_value(None, name, |row| row.get::<_, Value>(0)).unwrap();
     assert_eq!(pragma("journal_mode"), "wal".to_owned().into());
     assert_eq!(pragma("auto_vacuum"), 2.into(), "incremental");
-    assert_eq!(pragma("user_version"), 6.into());
+    assert_eq!(pragma("user_version"), 9.into());
     assert_eq!(pragma("application_id"), i64::from(i32::from_be_bytes(*b"hold")).into());
 }
 
@@ -236,6 +240,44 @@ async fn a_worker_folds_the_log_of_a_run_whose_control_an_earlier_version_wrote(
     assert!(
         world.store.claim(claim).await.unwrap().remove(0).loaded.is_err(),
         "the worker has to fold the log"
+    );
+}
+
+#[tokio::test]
+async fn a_run_of_an_earlier_version_gets_a_chain_with_its_next_commit() {
+    let folder = written_by_1ae1317();
+    let clock = Clock::new();
+    clock.advance(1_900_000_000_000);
+    let world = World::new(Arc::new(open(&folder, &clock, false)), clock).for_tenant("default");
+    let raw = Connection::open(folder.file()).unwrap();
+    let sql =
+        "SELECT id, seq FROM runs WHERE status = 'waiting_approval' AND parent IS NULL ORDER BY row LIMIT 1";
+    let (run, seq): (String, u32) = raw.query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
+    let run = RunId::from(run.as_str());
+    assert_eq!(world.store.chain_head(&world.tenant, &run).await.unwrap(), None);
+    let mut worker = claim(&world, run.as_str()).await.unwrap();
+    worker.take_over();
+    worker.accept(Item::Interrupt { cause: InterruptCause::Person("ann".into()) });
+    worker.commit(&world).await.unwrap();
+    let first = world.store.chain_head(&world.tenant, &run).await.unwrap().unwrap();
+    let next = u64::from(seq) + 1;
+    assert_eq!(first.starts_at, next);
+    // The first hash takes the frozen agent and its own position for the previous hash.
+    let sql = "SELECT first_seq, last_seq, checkpoint, body FROM commits WHERE hash IS NOT NULL";
+    let content = raw.query_row(sql, [], |row| {
+        let (checkpoint, body): (String, String) = (row.get(2)?, row.get(3)?);
+        let (first_seq, last_seq) = (next, u64::from(row.get::<_, u32>(1)?));
+        let (tenant, run) = ("default", run.as_str());
+        Ok(CommitContent { tenant, run, first_seq, last_seq, checkpoint: &checkpoint, body: &body }.hash())
+    });
+    let revision = worker.run.control.revision;
+    assert_eq!(first.hash, link(&anchor(&revision, next), &content.unwrap()));
+    assert!(world.run(run.as_str()).await.control.is_some());
+    raw.execute("UPDATE commits SET hash = NULL WHERE hash IS NOT NULL", []).unwrap();
+    assert_eq!(
+        world.run(run.as_str()).await.control,
+        None,
+        "a missing hash after the start breaks the chain"
     );
 }
 
@@ -335,7 +377,7 @@ async fn a_run_that_cannot_be_decoded_is_interrupted_and_ended_and_its_thread_de
     let delegated =
         "UPDATE suspensions SET kind = 'child_run' WHERE run = (SELECT row FROM runs WHERE id = 'bad')";
     assert_eq!(raw.execute(delegated, []).unwrap(), 1);
-    world.store.delete_thread(&world.tenant, &"thr_bad".into()).await.unwrap();
+    world.store.delete_thread(&world.tenant, &"thr_bad".into(), &"tester".into()).await.unwrap();
     assert_eq!(world.store.thread(&world.tenant, &"thr_bad".into()).await.unwrap().created_at, None);
     assert!(world.run("good").await.control.is_some());
 }
@@ -430,8 +472,11 @@ async fn a_deleted_thread_leaves_no_row_behind() {
     worker.finish_with("done");
     worker.commit(&world).await.unwrap();
     assert_ne!(counts(), before);
-    world.store.delete_thread(&world.tenant, &ThreadId::from("thr_3")).await.unwrap();
-    assert_eq!(counts(), before);
+    world.store.delete_thread(&world.tenant, &ThreadId::from("thr_3"), &"tester".into()).await.unwrap();
+    // The audit record remains: the decision, and the deletion.
+    let audit_records = before["audit"] + 2;
+    let after = BTreeMap::from_iter(before.into_iter().chain([("audit".to_owned(), audit_records)]));
+    assert_eq!(counts(), after);
 }
 
 #[tokio::test]
@@ -453,10 +498,11 @@ async fn no_statement_reads_a_whole_table() {
                     && !lines.iter().any(|line| step.ends_with(&format!("INDEX {line}")))
                     // Not tables, but intermediate results of a statement. `i` is the inbox in `run_counts`, which
                     // contains only items that no worker has processed.
-                    && !["SCAN tenants", "SCAN unended", "SCAN (subquery-1)", "SCAN i"].contains(&step.as_str());
-                // The suspensions of one run or thread are few, and so are the statuses and the grants of a thread.
-                let few =
-                    name.starts_with("approvals_of_") || name == "run_counts" || name == "grants_for_tool";
+                    && !["SCAN tenants", "SCAN unended", "SCAN (subquery-1)", "SCAN i", "SCAN tree", "SCAN below"].contains(&step.as_str());
+                // The suspensions of one run, thread or tree of runs are few, and so are the statuses and the grants of a thread,
+                // and a thread has at most 10,000 runs.
+                let few = name.starts_with("approvals_of_")
+                    || ["run_counts", "grants_for_tool", "runs_of_thread_in_order"].contains(&name.as_str());
                 let sorts = step.contains("TEMP B-TREE") && !few;
                 assert!(!scans && !sorts, "{name}: {step}");
             }
@@ -481,12 +527,15 @@ async fn no_list_scans_everything_of_its_tenant() {
         ("approvals_pending", "s", format!("suspensions_pending (tenant=? AND {older})")),
         ("approvals_oldest", "s", format!("suspensions_by_age (tenant=? AND status=? AND {older})")),
         ("approvals_of_run", "s", "suspensions_by_run (run=?)".into()),
-        ("approvals_of_thread", "s", "suspensions_by_run (run=?)".into()),
+        ("approvals_of_tree", "s", "suspensions_by_run (run=?)".into()),
+        ("approvals_of_tree", "r", "runs_by_parent (parent=?)".into()),
+        ("run_open_descendants", "r", "runs_by_parent (parent=?)".into()),
         ("messages_in_order", "m", "messages_in_order (thread=? AND place>?)".into()),
     ];
     for (name, table, index) in lists {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("src/sqlite/sql/{name}.sql"));
         let steps = plan(&raw, &fs::read_to_string(path).unwrap());
+        let steps: Vec<String> = steps.iter().map(|step| step.replace("COVERING ", "")).collect();
         let wanted = format!("SEARCH {table} USING INDEX {index}");
         assert!(steps.contains(&wanted), "{name}: no {wanted} in {steps:?}");
     }
@@ -541,13 +590,21 @@ async fn auto_approve_that_was_switched_often_leaves_one_row_and_revoked_grants_
     world.store.put_thread(&world.tenant, &thread, &serde_json::Value::Null).await.unwrap();
     let set = async |id: &str, on: bool| {
         let given = AutoApproval { id: id.into(), by: "ana".into() };
-        world.store.set_auto_approve(&world.tenant, &thread, on.then_some(&given)).await.unwrap();
+        world
+            .store
+            .set_auto_approve(&world.tenant, &thread, on.then_some(&given), &"tester".into())
+            .await
+            .unwrap();
     };
     for index in 0..1_000 {
         set(&format!("grt_{index}"), true).await;
         match index % 3 {
             0 => set("", false).await,
-            1 => world.store.revoke_grant(&world.tenant, &format!("grt_{index}").into()).await.unwrap(),
+            1 => world
+                .store
+                .revoke_grant(&world.tenant, &format!("grt_{index}").into(), &"tester".into())
+                .await
+                .unwrap(),
             _ => {}
         }
     }
@@ -555,7 +612,7 @@ async fn auto_approve_that_was_switched_often_leaves_one_row_and_revoked_grants_
     let raw = Connection::open(folder.file()).unwrap();
     let rows = "SELECT group_concat(id) FROM grants";
     assert_eq!(raw.query_row(rows, [], |row| row.get::<_, String>(0)).unwrap(), "grt_last");
-    let gone = world.store.revoke_grant(&world.tenant, &"grt_1".into()).await;
+    let gone = world.store.revoke_grant(&world.tenant, &"grt_1".into(), &"tester".into()).await;
     assert_eq!(gone, Err(StoreError::NotFound), "the grant was already revoked");
     for name in [
         "thread_by_id",
@@ -703,4 +760,24 @@ async fn an_abandoned_creation_leaves_no_unowned_run() {
     // The writer executes commands in order, so the creations are done when this later write is.
     world.store.put_thread(&world.tenant, &ThreadId::from("last"), &serde_json::Value::Null).await.unwrap();
     assert_eq!(next(&world, 100).await, names);
+}
+
+/// A caller that stops waiting loses nothing: what its commit decided is committed together with the record of it.
+#[tokio::test]
+async fn a_decision_and_its_audit_record_are_one_commit() {
+    let folder = Folder::new();
+    let world = world(&folder);
+    let mut worker = held(&world, "thr", "run", "transfer").await;
+    worker.accept(Item::Decision(worker.decision("call_run", Some("d1"), reject())));
+    let (append, seq) = (worker.append(), worker.append().control.seq);
+    let mut waiting = world.store.append(&worker.lease, append);
+    assert!(waiting.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    drop(waiting);
+    // The writer performs one command after the other.
+    world.store.put_revision(&Digest::sha256(b"later"), "later").await.unwrap();
+    let stored = world.store.events(&world.tenant, &"run".into(), 0, 1_000).await.unwrap();
+    assert_eq!(stored.last().map(LogEntry::seq), Some(seq), "the commit is stored");
+    world.store.seal_audit().await.unwrap();
+    let records = world.store.audit(&world.tenant, &AuditFilter::default(), 0, 10).await.unwrap();
+    assert_eq!(records.len(), 1, "{records:?}");
 }

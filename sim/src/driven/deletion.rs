@@ -49,7 +49,11 @@ impl WorldContext {
         if self.book().runs.iter().any(|run| run.thread == *thread) {
             return;
         }
-        if self.disk.ask(None, |store| store.delete_thread(&Tenant::default(), thread)).is_ok() {
+        if self
+            .disk
+            .ask(None, |store| store.delete_thread(&Tenant::default(), thread, &"tester".into()))
+            .is_ok()
+        {
             self.book().gone.insert(thread.clone());
         }
     }

@@ -5,12 +5,15 @@ use std::sync::Arc;
 
 use engine::callback::{CallbackKey, KeyRotation, KeysToRemove, StoredCallbackKeys};
 use engine::store::{
-    Append, Appended, ApprovalFilter, AutoApproval, BoxFuture, Claim, Claimed, ClusterStore, Countable,
-    Create, Created, GrantFilter, GrantView, Lease, Listed, Loaded, LogEntry, MessagePosition, MessageView,
-    Page, ResponseStore, RunCounts, RunFilter, RunStore, RunView, StateView, Store, StoreError, StoreFailure,
-    StoreMetrics, StoredResponse, SuspensionView, Tenant, ThreadView, ViewStore,
+    Append, Appended, ApprovalFilter, AuditFilter, AuditStore, AutoApproval, BoxFuture, Claim, Claimed,
+    ClusterStore, Countable, Create, Created, Deleted, Deletion, GrantFilter, GrantView, Lease, Listed,
+    Loaded, LogEntry, MessageOrder, MessagePosition, MessageView, Page, ResponseStore, RunCounts, RunFilter,
+    RunStore, RunView, StateView, Store, StoreError, StoreFailure, StoreMetrics, StoredResponse,
+    SuspensionView, Tenant, TenantChain, ThreadView, ViewStore,
 };
 use machine::Timestamp;
+use machine::audit::{Actor, AuditEntry, SealedRecord};
+use machine::chain::ChainHead;
 use machine::decision::Decision;
 use machine::event::Event;
 use machine::grant::Grant;
@@ -290,18 +293,18 @@ impl RunStore for FaultyStore {
 impl ViewStore for FaultyStore {
     rough! {
         Preparation fn put_thread(tenant: &Tenant, thread: &ThreadId, metadata: &Value) -> bool;
-        Preparation fn delete_thread(tenant: &Tenant, thread: &ThreadId) -> ();
+        Preparation fn delete_thread(tenant: &Tenant, thread: &ThreadId, deletion: &Deletion) -> Deleted;
         Read fn thread(tenant: &Tenant, thread: &ThreadId) -> ThreadView;
         Read fn threads(tenant: &Tenant, page: &Page) -> Listed<ThreadView>;
         Read fn grant(tenant: &Tenant, id: &GrantId) -> Option<GrantView>;
         Read fn grants(tenant: &Tenant, filter: &GrantFilter, page: &Page) -> Listed<GrantView>;
-        Preparation fn revoke_grant(tenant: &Tenant, id: &GrantId) -> ();
+        Preparation fn revoke_grant(tenant: &Tenant, id: &GrantId, actor: &Actor) -> ();
         Read fn decision(tenant: &Tenant, run: &RunId, id: &DecisionId) -> Option<Decision>;
         Read fn run(tenant: &Tenant, run: &RunId) -> Option<RunView>;
         Read fn runs(tenant: &Tenant, filter: &RunFilter, page: &Page) -> Listed<RunView>;
+        Read fn chain_head(tenant: &Tenant, run: &RunId) -> Option<ChainHead>;
         Read fn message(tenant: &Tenant, thread: &ThreadId, message: &MessageId) -> Option<MessagePosition>;
-        Read fn messages(tenant: &Tenant, thread: &ThreadId, page: &Page) -> Listed<MessageView>;
-        Read fn posted(tenant: &Tenant, thread: &ThreadId, scope: &str) -> Option<(RunId, Digest)>;
+                Read fn posted(tenant: &Tenant, thread: &ThreadId, scope: &str) -> Option<(RunId, Digest)>;
         Read fn state(tenant: &Tenant, run: &RunId) -> Vec<StateView>;
         Read fn suspension(tenant: &Tenant, id: &SuspensionId) -> Option<SuspensionView>;
         Read fn approvals(tenant: &Tenant, filter: &ApprovalFilter, page: &Page) -> Listed<SuspensionView>;
@@ -316,6 +319,32 @@ impl ViewStore for FaultyStore {
     ) -> BoxFuture<'_, Result<u64, StoreError>> {
         let tenant = tenant.clone();
         Box::pin(self.rough(Kind::Read, move |store| store.count_up_to(&tenant, what, max)))
+    }
+
+    fn messages(
+        &self,
+        tenant: &Tenant,
+        thread: &ThreadId,
+        order: MessageOrder,
+        page: &Page,
+    ) -> BoxFuture<'_, Result<Listed<MessageView>, StoreError>> {
+        let (tenant, thread, page) = (tenant.clone(), thread.clone(), page.clone());
+        Box::pin(self.rough(Kind::Read, move |store| store.messages(&tenant, &thread, order, &page)))
+    }
+
+    fn runs_of_thread(
+        &self,
+        tenant: &Tenant,
+        thread: &ThreadId,
+        after: Option<&RunId>,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<Vec<RunId>, StoreError>> {
+        let (tenant, thread, after) = (tenant.clone(), thread.clone(), after.cloned());
+        Box::pin(
+            self.rough(Kind::Read, move |store| {
+                store.runs_of_thread(&tenant, &thread, after.as_ref(), limit)
+            }),
+        )
     }
 
     fn has_other_agents(
@@ -333,13 +362,13 @@ impl ViewStore for FaultyStore {
         tenant: &Tenant,
         thread: &ThreadId,
         given: Option<&AutoApproval>,
+        actor: &Actor,
     ) -> BoxFuture<'_, Result<(), StoreError>> {
         let (tenant, thread, given) = (tenant.clone(), thread.clone(), given.cloned());
-        Box::pin(
-            self.rough(Kind::Preparation, move |store| {
-                store.set_auto_approve(&tenant, &thread, given.as_ref())
-            }),
-        )
+        let actor = actor.clone();
+        Box::pin(self.rough(Kind::Preparation, move |store| {
+            store.set_auto_approve(&tenant, &thread, given.as_ref(), &actor)
+        }))
     }
 
     fn events(
@@ -382,6 +411,29 @@ impl ClusterStore for FaultyStore {
             self.stage.disk.ask(self.own.as_ref(), |store| store.release_all())
         };
         Box::pin(std::future::ready(handed_over))
+    }
+}
+
+impl AuditStore for FaultyStore {
+    rough! {
+        Preparation fn record_audit(tenant: &Tenant, entry: &AuditEntry) -> ();
+        Preparation fn seal_audit() -> u64;
+        Read fn audit_chains() -> Vec<TenantChain>;
+    }
+
+    fn audit(
+        &self,
+        tenant: &Tenant,
+        filter: &AuditFilter,
+        after: u64,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<Vec<SealedRecord>, StoreError>> {
+        let (tenant, filter) = (tenant.clone(), filter.clone());
+        Box::pin(self.rough(Kind::Read, move |store| store.audit(&tenant, &filter, after, limit)))
+    }
+
+    fn prune_audit(&self, older_than: Timestamp) -> BoxFuture<'_, Result<u64, StoreError>> {
+        Box::pin(self.rough(Kind::Preparation, move |store| store.prune_audit(older_than)))
     }
 }
 

@@ -103,7 +103,7 @@ impl EngineWorld {
         self.send(move |stage, engine, _| async move {
             if let Some(thread) = message.thread.id().filter(|_| gives_leave) {
                 // The thread may not exist yet.
-                let _ = engine.auto_approve(&message.tenant, thread, Some(&message.by)).await;
+                let _ = engine.auto_approve(&message.tenant, thread, true, &message.by.clone().into()).await;
             }
             let words = format!("{} writes to {:?}", message.by, message.thread);
             stage.tell(|| format!("{words}, if busy {:?}", message.on_busy));

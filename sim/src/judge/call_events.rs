@@ -5,7 +5,7 @@ use machine::id::{CallId, RunId, ToolName};
 use machine::policy::StepEnd;
 use machine::status::CallStatus;
 use machine::suspension::{Held, SuspensionKind};
-use machine::tool::{Arguments, EffectClass};
+use machine::tool::{Arguments, EffectClass, ToolLookup};
 use machine::{Input, Timestamp};
 
 use crate::judge::causes::is_performed_elsewhere;
@@ -24,7 +24,7 @@ impl RunLedger {
                 let approval = opened.held.kind() == SuspensionKind::Approval;
                 let announced = matches!(event.fact, Fact::ApprovalRequested(_));
                 ensure(approval == announced, Invariant::CallTransitionIsLegal, || "another kind".into())?;
-                self.hear_opened(opened)
+                self.hear_opened(opened, at, cause)
             }
             Fact::ApprovalVoided { call_id, .. } => self.hear_voided(call_id, cause),
             Fact::ToolApproved { call_id, by, arguments, .. } => {
@@ -44,7 +44,7 @@ impl RunLedger {
                 self.hear_resumed(call_id, by.as_str(), arguments.as_ref(), cause)
             }
             Fact::ExecutionStarted { call_id, attempt, class, .. } => {
-                self.hear_started(call_id, *attempt, *class)
+                self.hear_started(call_id, *attempt, *class, cause)
             }
             Fact::ExecutionSucceeded { call_id, .. } => {
                 self.become_call(call_id, CallStatus::Succeeded, Some(seq))
@@ -135,6 +135,7 @@ impl RunLedger {
             status: CallStatus::New,
             attempt: 0,
             class: None,
+            expires_in_ms: None,
             open: None,
             asked: Vec::new(),
             needs_decision: false,
@@ -152,15 +153,26 @@ impl RunLedger {
         Ok(())
     }
 
-    fn hear_opened(&mut self, opened: &OpenedSuspension) -> Checked {
+    fn check_expiry(&mut self, opened: &OpenedSuspension, at: Timestamp, cause: Cause<'_>) -> Checked {
+        let started = self.expect_call(&opened.call_id)?.expires_in_ms;
+        let in_doubt = opened.held.kind() == SuspensionKind::InDoubt;
+        let expected = if in_doubt { started } else { gated_expiry(cause).unwrap_or(started) };
+        let right = match (&opened.held, expected) {
+            (Held::ChildRun { .. }, _) => opened.expiry.is_none(),
+            (_, None) => true,
+            (_, Some(ms)) => opened.expiry.is_some_and(|expiry| expiry.at <= at.plus_ms(ms)),
+        };
+        ensure(right, Invariant::ToolsExpiryCounts, || {
+            format!("call {} expires {:?}, and its tool says {expected:?}", opened.call_id, opened.expiry)
+        })
+    }
+
+    fn hear_opened(&mut self, opened: &OpenedSuspension, at: Timestamp, cause: Cause<'_>) -> Checked {
+        self.check_expiry(opened, at, cause)?;
         let was = self.expect_call(&opened.call_id)?.status;
         self.become_call(&opened.call_id, CallStatus::Suspended, None)?;
         let call = self.expect_call(&opened.call_id)?;
-        let (definition, doubted) = match &opened.held {
-            Held::Approval { definition } => (Some(*definition), None),
-            Held::InDoubt { attempt } => (None, Some(*attempt)),
-            Held::ClientTool | Held::External | Held::Question | Held::ChildRun { .. } => (None, None),
-        };
+        let (definition, doubted) = (opened.held.definition(), opened.held.doubted_attempt());
         if definition.is_some() {
             let shown = opened.arguments.as_ref().map(Arguments::digest);
             ensure(shown == Some(call.arguments.digest()), Invariant::HeldCallNeedsItsDecision, || {
@@ -263,7 +275,7 @@ impl RunLedger {
         )
     }
 
-    fn hear_started(&mut self, id: &CallId, attempt: u32, class: EffectClass) -> Checked {
+    fn hear_started(&mut self, id: &CallId, attempt: u32, class: EffectClass, cause: Cause<'_>) -> Checked {
         // A call that was approved before the end was decided may still start.
         let is_promised = self.call(id).is_some_and(CallLedger::is_approved_and_unstarted);
         ensure(self.ending.is_none() || is_promised, Invariant::OneEndPerRun, || {
@@ -288,6 +300,7 @@ impl RunLedger {
         })?;
         call.attempt = attempt;
         call.class = Some(class);
+        call.expires_in_ms = gated_expiry(cause).unwrap_or(call.expires_in_ms);
         call.decided_since_start = false;
         call.needs_decision = false;
         call.lost = false;
@@ -360,5 +373,14 @@ impl RunLedger {
         )?;
         call.child_ended = true;
         Ok(())
+    }
+}
+
+/// How long the gate lets the tool's calls be held. None if the cause is not a gate, or the gate does not know the tool.
+const fn gated_expiry(cause: Cause<'_>) -> Option<Option<u64>> {
+    let Input::Gated(gated) = cause.input else { return None };
+    match &gated.tool {
+        ToolLookup::Known(tool) => Some(tool.expires_in_ms),
+        ToolLookup::Unknown | ToolLookup::OutOfScope => None,
     }
 }

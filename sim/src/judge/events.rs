@@ -134,6 +134,7 @@ impl RunLedger {
                 call_id: call.id.clone(),
                 tool: call.tool.clone(),
                 kind: open.kind,
+                child_run: call.child.clone().filter(|_| open.kind == SuspensionKind::ChildRun),
                 suspension_id: open.id.clone(),
                 expires_at: open.expires_at(),
             })

@@ -85,6 +85,7 @@ invariants! {
     InterruptWins: "Once an interrupt is accepted nothing begins any more, and the run ends interrupted.";
     InboxIsHeardInOrder: "Results come first, then the rest as it came; no result overtakes a decision on its call.";
     VerdictIsRight: "The first good decision on an open suspension is accepted, every other one is refused.";
+    ToolsExpiryCounts: "Whatever holds a call, except a child run, expires no later than the call's tool says.";
     ExpiredIsNeverAccepted: "Nothing is approved or answered by a decision that came after the expiry.";
     InboxBeforeAttempts: "After a take-over no attempt starts until every item accepted by then is processed.";
     NothingStartsUnstored: "Only an attempt whose start is stored is sent, and it is sent once.";

@@ -73,6 +73,8 @@ pub struct CallLedger {
     pub status: CallStatus,
     pub attempt: u32,
     pub class: Option<EffectClass>,
+    /// How long the tool lets its calls be held, as the gate saw it when the last attempt began.
+    pub expires_in_ms: Option<u64>,
     pub open: Option<Open>,
     pub asked: Vec<Asker>,
     /// Held for an approval, and not started since.

@@ -152,7 +152,7 @@ pub fn impossible(cell: Cell) -> Option<&'static str> {
         (Table::LateAnswer, "AlreadyApplied" | "Refused(IdUsed)", _) => {
             Some("a late answer has no decision id")
         }
-        (Table::LateAnswer, "Refused(Expired)", _) => Some("a call in doubt never expires"),
+        (Table::LateAnswer, "Refused(Expired)", _) => Some("a late answer does not expire"),
         (Table::LateAnswer, "Refused(DigestMismatch)" | "Refused(Invalid)", _) => {
             Some("a late answer says nothing about arguments and is no decision")
         }
@@ -162,7 +162,6 @@ pub fn impossible(cell: Cell) -> Option<&'static str> {
             _,
         ) => Some("an early decision is judged when its call is held"),
         (Table::Suspension, "child_run", "expiry") => Some("a child run is held without an expiry"),
-        (Table::Suspension, "in_doubt", "expiry") => Some("a call in doubt never expires"),
         (Table::RunTransition, "Waiting(tool)", "Waiting(person)") => {
             Some("whatever asks a person executed before, so the run had resumed")
         }

@@ -12,8 +12,8 @@ use machine::policy::{
 };
 use machine::suspension::SuspensionKind;
 use machine::thread::{
-    Admission, FrontState, IfBusy, QUEUE_MAX, QUEUE_WITH_SUPERSEDING_MAX, ThreadState, UnendedRun, admit,
-    promote, to_supersede,
+    Admission, FrontState, IfBusy, QUEUE_MAX, QUEUE_WITH_SUPERSEDING_MAX, RunActivity, ThreadState,
+    UnendedRun, admit, promote, to_supersede,
 };
 use machine::{Control, Timestamp, fold, queue};
 use serde_json::Value;
@@ -62,6 +62,7 @@ impl Store {
         let Ok(resolved) = resolved else { return Ok(Met::LooseningRefused) };
         let state = self.thread_state(thread);
         let admission = admit(&state, IfBusy::resolve(posted.asked, &posted.request, own));
+        self.check_front(thread, &state)?;
         check_admission(&state, posted, own, &admission)?;
         if let Admission::Refuse(_) = &admission {
             return Ok(Met::Admitted(admission));
@@ -168,15 +169,55 @@ impl Store {
     pub fn thread_state(&self, thread: ThreadIndex) -> ThreadState {
         let row = &self.threads[thread];
         let Some(front) = row.holder.or_else(|| row.queue.first().copied()) else { return ThreadState::Free };
-        let stored = &self.runs[front];
-        let front_is = match stored.ledger.status {
-            Announced::Waiting(_) => FrontState::Waiting,
-            Announced::Queued => FrontState::Queued,
-            Announced::Running | Announced::Interrupting | Announced::Done(_) => FrontState::Executing,
-        };
-        let in_doubt = stored.ledger.open_suspensions().any(|(_, open)| open.kind == SuspensionKind::InDoubt);
-        ThreadState::Busy { front: stored.id.clone(), front_is, in_doubt, queued: row.queue.len() }
+        let below = self.open_descendants(front);
+        let descendants = below.iter().map(|run| activity(&self.runs[*run]));
+        let RunActivity { state, in_doubt } = activity(&self.runs[front]).with_descendants(descendants);
+        let front = self.runs[front].id.clone();
+        ThreadState::Busy { front, front_is: state, in_doubt, queued: row.queue.len() }
     }
+
+    /// The unended runs that work for a run, directly or through others.
+    fn open_descendants(&self, run: RunIndex) -> Vec<RunIndex> {
+        let mut found = Vec::new();
+        let mut ahead = vec![run];
+        while let Some(run) = ahead.pop() {
+            let children = self.runs[run].ledger.calls.iter().filter_map(|call| call.child.as_ref());
+            let children = children.filter_map(|id| self.by_id.get(id).copied());
+            let open = children.filter(|run| !matches!(self.runs[*run].ledger.status, Announced::Done(_)));
+            let open: Vec<RunIndex> = open.collect();
+            found.extend(&open);
+            ahead.extend(open);
+        }
+        found
+    }
+
+    /// A run that executes anywhere below the front, and a doubt there, count as the front's own.
+    fn check_front(&self, thread: ThreadIndex, state: &ThreadState) -> Checked {
+        let ThreadState::Busy { front, front_is, in_doubt, .. } = state else { return Ok(()) };
+        let Some(run) = self.by_id.get(front).copied() else { return Ok(()) };
+        let mut tree = self.open_descendants(run);
+        tree.push(run);
+        let all_wait = tree.iter().all(|run| matches!(self.runs[*run].ledger.status, Announced::Waiting(_)));
+        let doubts = tree.iter().any(|run| is_in_doubt(&self.runs[*run]));
+        ensure(
+            all_wait == (*front_is == FrontState::Waiting) && doubts == *in_doubt,
+            Invariant::AdmissionIsRight,
+            || format!("thread {thread}: {state:?}, although all wait: {all_wait}, in doubt: {doubts}"),
+        )
+    }
+}
+
+fn is_in_doubt(stored: &StoredRun) -> bool {
+    stored.ledger.open_suspensions().any(|(_, open)| open.kind == SuspensionKind::InDoubt)
+}
+
+fn activity(stored: &StoredRun) -> RunActivity {
+    let state = match stored.ledger.status {
+        Announced::Waiting(_) => FrontState::Waiting,
+        Announced::Queued => FrontState::Queued,
+        Announced::Running | Announced::Interrupting | Announced::Done(_) => FrontState::Executing,
+    };
+    RunActivity { state, in_doubt: is_in_doubt(stored) }
 }
 
 pub(crate) fn encode(control: &Control) -> Checked<Vec<u8>> {

@@ -20,6 +20,7 @@ fn held(suspension: &str) -> Pending {
         tool: ToolName::from("transfer"),
         kind: SuspensionKind::Approval,
         suspension_id: SuspensionId::from(suspension),
+        child_run: None,
         expires_at: None,
     }
 }

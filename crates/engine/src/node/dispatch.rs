@@ -69,6 +69,7 @@ impl Node {
                 Notification::Committed { run } => self.feeds.committed_elsewhere(&run),
                 Notification::Approvals { tenant, run } => self.approvals.changed(&tenant, &run),
                 Notification::ApprovalsMissed => self.approvals.missed(),
+                Notification::Thread { tenant, thread } => self.feeds.threads.changed(&tenant, &thread),
                 Notification::LiveRequested { run } => self.feeds.live_requested(&run),
                 Notification::Live { run, after, updates } => {
                     if !self.feeds.receive_live(&run, after, updates) {

@@ -77,7 +77,7 @@ impl Default for Settings {
             running_runs_max: 256,
             several_tenants: false,
             quotas: Quotas::default(),
-            hook_timeout: Duration::from_secs(30),
+            hook_timeout: crate::plugin::HOOK_TIMEOUT,
             model_timeout: Duration::from_secs(600),
             cancel_grace: Duration::from_secs(5),
             store_retry_pause: Duration::from_secs(1),

@@ -69,8 +69,8 @@ impl Schema {
         Ok(Self { validator, text: schema.clone(), patterns, origin: Origin::Configured })
     }
 
-    /// Compiles a schema from anyone else.
-    pub(crate) fn compile_sent(schema: &Value) -> Result<Self, String> {
+    /// Compiles a schema from any other source.
+    pub fn compile_sent(schema: &Value) -> Result<Self, String> {
         let SchemaSize { patterns, .. } = SchemaSize::measure(schema)?;
         let validator = bounded_validator(schema)?;
         Ok(Self { validator, text: schema.clone(), patterns, origin: Origin::Sent })

@@ -33,7 +33,8 @@ pub trait ClusterStore: Send + Sync + 'static {
     /// its holder is notified ([`Notification::LiveRequested`]). Does not block.
     fn request_live(&self, _run: &RunId) {}
 
-    /// Sends live updates of a run that this process holds to watchers in other processes ([`Notification::Live`]).
+    /// Sends live updates of a run to watchers in other processes ([`Notification::Live`]): deltas by the process that
+    /// holds the run, notes of tools also by the process to which a tool reports.
     /// Does not block, and may fail silently: the event that follows carries the complete content.
     fn publish_live(&self, _run: &RunId, _after: u64, _updates: Vec<LiveUpdate>) {}
 

@@ -70,8 +70,16 @@
 //! 24. A row that cannot be decoded hides no other row. Lists and logs show what its plain columns contain, and report
 //!     it as unreadable. A run that cannot be loaded is still handed out ([`Claimed::loaded`]), so that it does not
 //!     block others. Interrupting it, ending it ([`RunStore::end_undecoded`]) and deleting its thread require no decoding.
+//! 25. Every commit with events extends the hash chain of its run ([`chain`](machine::chain)), and every store computes
+//!     the same hashes ([`ViewStore::chain_head`]). A run whose last commit does not match its head is treated as one
+//!     that cannot be loaded, and [`ViewStore::run`] shows it without its state. A run that an earlier version created
+//!     has a chain from its next commit on.
+//! 26. Every change that the audit record names is recorded in the transaction that makes it: a refused change adds no
+//!     record. [`AuditStore::seal_audit`] gives each record its place in the chain of its tenant, without gaps. A sealed
+//!     record never changes. Commits never wait for a chain.
 
 mod append;
+mod audit_store;
 mod claim;
 mod cluster_store;
 mod error;
@@ -83,6 +91,7 @@ mod views;
 mod wrapper;
 
 pub use append::{Append, Appended, Create, Created, InlineAgent, NewChildRun};
+pub use audit_store::{AUDIT_RECORDS_MAX, AuditFilter, AuditStore, Deleted, Deletion, TenantChain};
 pub use claim::{Claim, SkipTenant};
 pub use cluster_store::ClusterStore;
 pub use error::{StoreError, StoreFailure};
@@ -95,8 +104,8 @@ pub use run_store::RunStore;
 pub use view_store::ViewStore;
 pub use views::{
     ApprovalFilter, AutoApproval, CommittedEvent, Countable, GRANTS_READ_MAX, GrantFilter, GrantView, Listed,
-    LogEntry, MessagePosition, MessageView, Page, PathEntry, RunFilter, RunView, StateView, SuspensionView,
-    ThreadView, TimedMessage, UnreadableEvent, decoded,
+    LogEntry, MessageOrder, MessagePosition, MessageView, Page, PathEntry, RunFilter, RunView, StateView,
+    SuspensionView, ThreadView, TimedMessage, UnreadableEvent, decoded,
 };
 pub use wrapper::Wrapper;
 
@@ -196,6 +205,8 @@ pub enum Notification {
     Approvals { tenant: Tenant, run: RunId },
     /// Suspensions of any run may have changed without a notification.
     ApprovalsMissed,
+    /// Another process has created a run of this thread, or the thread may have changed without a notification.
+    Thread { tenant: Tenant, thread: ThreadId },
     /// A watcher in another process wants the live updates of this run.
     LiveRequested { run: RunId },
     /// Live updates from the process that holds this run. They follow the event with sequence number `after`.
@@ -245,6 +256,6 @@ pub struct RunCounts {
 }
 
 /// Stores runs, following the rules of this module. Every type that implements its parts is a store.
-pub trait Store: RunStore + ViewStore + ClusterStore + ResponseStore {}
+pub trait Store: RunStore + ViewStore + ClusterStore + ResponseStore + AuditStore {}
 
-impl<S: RunStore + ViewStore + ClusterStore + ResponseStore> Store for S {}
+impl<S: RunStore + ViewStore + ClusterStore + ResponseStore + AuditStore> Store for S {}

@@ -2,14 +2,16 @@
 
 use std::collections::BTreeSet;
 
+use machine::audit::Actor;
+use machine::chain::ChainHead;
 use machine::decision::Decision;
 use machine::id::{AgentName, DecisionId, Digest, GrantId, MessageId, RunId, SuspensionId, ThreadId};
 use serde_json::Value;
 
 use super::{
-    ApprovalFilter, AutoApproval, BoxFuture, Countable, GrantFilter, GrantView, Listed, LogEntry,
-    MessagePosition, MessageView, Page, RunCounts, RunFilter, RunView, StateView, StoreError, StoreMetrics,
-    SuspensionView, Tenant, ThreadView,
+    ApprovalFilter, AutoApproval, BoxFuture, Countable, Deleted, Deletion, GrantFilter, GrantView, Listed,
+    LogEntry, MessageOrder, MessagePosition, MessageView, Page, RunCounts, RunFilter, RunView, StateView,
+    StoreError, StoreMetrics, SuspensionView, Tenant, ThreadView,
 };
 
 /// Threads, messages, grants, runs, logs and approvals, for callers without a lease.
@@ -50,6 +52,7 @@ pub trait ViewStore: Send + Sync + 'static {
         tenant: &Tenant,
         thread: &ThreadId,
         given: Option<&AutoApproval>,
+        actor: &Actor,
     ) -> BoxFuture<'_, Result<(), StoreError>>;
 
     /// A grant, unless it was revoked.
@@ -64,11 +67,21 @@ pub trait ViewStore: Send + Sync + 'static {
     ) -> BoxFuture<'_, Result<Listed<GrantView>, StoreError>>;
 
     /// [`StoreError::NotFound`] if the tenant has no such grant, or if it was already revoked.
-    fn revoke_grant(&self, tenant: &Tenant, id: &GrantId) -> BoxFuture<'_, Result<(), StoreError>>;
+    fn revoke_grant(
+        &self,
+        tenant: &Tenant,
+        id: &GrantId,
+        actor: &Actor,
+    ) -> BoxFuture<'_, Result<(), StoreError>>;
 
     /// Removes a thread with its runs, logs and approvals, and recursively the threads of the runs they delegated to.
     /// [`StoreError::Stale`] while a run of any of them has not ended.
-    fn delete_thread(&self, tenant: &Tenant, thread: &ThreadId) -> BoxFuture<'_, Result<(), StoreError>>;
+    fn delete_thread(
+        &self,
+        tenant: &Tenant,
+        thread: &ThreadId,
+        deletion: &Deletion,
+    ) -> BoxFuture<'_, Result<Deleted, StoreError>>;
 
     /// The first decision that was accepted under this id.
     fn decision(
@@ -88,6 +101,18 @@ pub trait ViewStore: Send + Sync + 'static {
         page: &Page,
     ) -> BoxFuture<'_, Result<Listed<RunView>, StoreError>>;
 
+    /// The runs of a thread in the order in which they were admitted, which is also the order of the thread's queue: at
+    /// most `limit` after the run `after`, or from the first one on. A later run never precedes an earlier one, whatever
+    /// the clocks of their processes say. [`StoreError::NotFound`] if the tenant has no such thread, or the thread no
+    /// such run.
+    fn runs_of_thread(
+        &self,
+        tenant: &Tenant,
+        thread: &ThreadId,
+        after: Option<&RunId>,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<Vec<RunId>, StoreError>>;
+
     /// The events after `after`, oldest first: at least one if there is one, at most about `limit`, and no more than
     /// rule 18 allows.
     fn events(
@@ -98,6 +123,14 @@ pub trait ViewStore: Send + Sync + 'static {
         limit: usize,
     ) -> BoxFuture<'_, Result<Vec<LogEntry>, StoreError>>;
 
+    /// The head of the run's hash chain. `None` if an earlier version wrote all of its commits. [`StoreError::NotFound`] if
+    /// the tenant has no such run.
+    fn chain_head(
+        &self,
+        tenant: &Tenant,
+        run: &RunId,
+    ) -> BoxFuture<'_, Result<Option<ChainHead>, StoreError>>;
+
     /// The position of a message in the logs of its thread.
     fn message(
         &self,
@@ -106,12 +139,14 @@ pub trait ViewStore: Send + Sync + 'static {
         message: &MessageId,
     ) -> BoxFuture<'_, Result<Option<MessagePosition>, StoreError>>;
 
-    /// The messages of a thread in the order in which they joined it, oldest first. [`StoreError::NotFound`] if the
-    /// tenant has no such thread.
+    /// The messages of a thread in the order in which they joined it, or in the reverse order. A message that joins
+    /// between two pages is on no further page of [`MessageOrder::NewestFirst`], and moves none of the others.
+    /// [`StoreError::NotFound`] if the tenant has no such thread.
     fn messages(
         &self,
         tenant: &Tenant,
         thread: &ThreadId,
+        order: MessageOrder,
         page: &Page,
     ) -> BoxFuture<'_, Result<Listed<MessageView>, StoreError>>;
 

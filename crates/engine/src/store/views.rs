@@ -190,6 +190,15 @@ pub struct MessagePosition {
     pub role: Role,
 }
 
+/// The order of a list of messages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MessageOrder {
+    /// As they joined the thread.
+    #[default]
+    OldestFirst,
+    NewestFirst,
+}
+
 /// A message of a thread as lists show it. Texts are stored once: those it refers to are in the log of its run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MessageView {
@@ -338,6 +347,12 @@ impl SuspensionView {
         self.opened.as_ref().ok_or_else(|| unreadable(&format!("the event that opened {}", self.id)))
     }
 
+    /// Whether the path to the held call leads through the run.
+    #[must_use]
+    pub fn passes(&self, run: &RunId) -> bool {
+        self.path.iter().any(|entry| entry.run == *run)
+    }
+
     /// Sequence number of the last event that changed it.
     #[must_use]
     pub fn changed_seq(&self) -> u64 {
@@ -356,6 +371,7 @@ impl SuspensionView {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathEntry {
     pub run: RunId,
+    pub thread: ThreadId,
     pub agent: AgentName,
     pub call: CallId,
 }
@@ -373,7 +389,11 @@ pub struct RunFilter {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApprovalFilter {
     pub status: Option<ApprovalStatus>,
+    /// The suspensions of this run.
     pub run: Option<RunId>,
+    /// With `run`: also the suspensions of every run that it delegated to, directly or through others.
+    pub descendants: bool,
+    /// The suspensions whose path leads through a run of this thread.
     pub thread: Option<ThreadId>,
     /// Only suspensions that an event of `run` after this one opened or closed, and those with an unprocessed answer.
     /// Has no effect if `run` is not set.
@@ -382,7 +402,13 @@ pub struct ApprovalFilter {
 
 impl Default for ApprovalFilter {
     fn default() -> Self {
-        Self { status: Some(ApprovalStatus::Pending), run: None, thread: None, changed_after: 0 }
+        Self {
+            status: Some(ApprovalStatus::Pending),
+            run: None,
+            descendants: false,
+            thread: None,
+            changed_after: 0,
+        }
     }
 }
 
@@ -398,14 +424,14 @@ impl ApprovalFilter {
     pub fn matches(&self, view: &SuspensionView) -> bool {
         let is = |status| view.status == status && !(view.answered && status == ApprovalStatus::Pending);
         self.status.is_none_or(is)
-            && self.run.as_ref().is_none_or(|run| view.run == *run)
-            && self.thread.as_ref().is_none_or(|thread| view.thread == *thread)
+            && self.run.as_ref().is_none_or(|run| view.run == *run || (self.descendants && view.passes(run)))
+            && self.thread.as_ref().is_none_or(|id| view.path.iter().any(|entry| entry.thread == *id))
     }
 
     /// Suspensions of one run, in any status, that changed since this event.
     #[must_use]
     pub fn changed(run: &RunId, after: u64) -> Self {
-        Self { status: None, run: Some(run.clone()), thread: None, changed_after: after }
+        Self { status: None, changed_after: after, ..Self::for_run(run) }
     }
 }
 

@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use machine::Timestamp;
+use machine::audit::{Actor, AuditEntry, SealedRecord};
+use machine::chain::ChainHead;
 use machine::decision::Decision;
 use machine::event::Event;
 use machine::grant::Grant;
@@ -15,10 +17,11 @@ use machine::projection_rows::StateRow;
 use serde_json::Value;
 
 use super::{
-    Append, Appended, ApprovalFilter, AutoApproval, BoxFuture, Claim, Claimed, ClusterStore, Countable,
-    Create, Created, GrantFilter, GrantView, Lease, Listed, LiveUpdate, Loaded, LogEntry, MessagePosition,
-    MessageView, Notification, Page, ResponseStore, RunCounts, RunFilter, RunStore, RunView, StateView,
-    Store, StoreError, StoreMetrics, StoredResponse, SuspensionView, Tenant, ThreadView, ViewStore,
+    Append, Appended, ApprovalFilter, AuditFilter, AuditStore, AutoApproval, BoxFuture, Claim, Claimed,
+    ClusterStore, Countable, Create, Created, Deleted, Deletion, GrantFilter, GrantView, Lease, Listed,
+    LiveUpdate, Loaded, LogEntry, MessageOrder, MessagePosition, MessageView, Notification, Page,
+    ResponseStore, RunCounts, RunFilter, RunStore, RunView, StateView, Store, StoreError, StoreMetrics,
+    StoredResponse, SuspensionView, Tenant, TenantChain, ThreadView, ViewStore,
 };
 use crate::callback::{CallbackKey, KeyRotation, KeysToRemove, StoredCallbackKeys};
 use crate::clock::Clock;
@@ -82,14 +85,18 @@ wrapper_of_store! {
             &self, tenant: &Tenant, thread: &ThreadId, agents: &BTreeSet<AgentName>
         ) -> BoxFuture<'_, Result<bool, StoreError>>;
         fn set_auto_approve(
-            &self, tenant: &Tenant, thread: &ThreadId, given: Option<&AutoApproval>
+            &self, tenant: &Tenant, thread: &ThreadId, given: Option<&AutoApproval>, actor: &Actor
         ) -> BoxFuture<'_, Result<(), StoreError>>;
         fn grant(&self, tenant: &Tenant, id: &GrantId) -> BoxFuture<'_, Result<Option<GrantView>, StoreError>>;
         fn grants(
             &self, tenant: &Tenant, filter: &GrantFilter, page: &Page
         ) -> BoxFuture<'_, Result<Listed<GrantView>, StoreError>>;
-        fn revoke_grant(&self, tenant: &Tenant, id: &GrantId) -> BoxFuture<'_, Result<(), StoreError>>;
-        fn delete_thread(&self, tenant: &Tenant, thread: &ThreadId) -> BoxFuture<'_, Result<(), StoreError>>;
+        fn revoke_grant(
+            &self, tenant: &Tenant, id: &GrantId, actor: &Actor
+        ) -> BoxFuture<'_, Result<(), StoreError>>;
+        fn delete_thread(
+            &self, tenant: &Tenant, thread: &ThreadId, deletion: &Deletion
+        ) -> BoxFuture<'_, Result<Deleted, StoreError>>;
         fn decision(
             &self, tenant: &Tenant, run: &RunId, id: &DecisionId
         ) -> BoxFuture<'_, Result<Option<Decision>, StoreError>>;
@@ -97,14 +104,20 @@ wrapper_of_store! {
         fn runs(
             &self, tenant: &Tenant, filter: &RunFilter, page: &Page
         ) -> BoxFuture<'_, Result<Listed<RunView>, StoreError>>;
+        fn runs_of_thread(
+            &self, tenant: &Tenant, thread: &ThreadId, after: Option<&RunId>, limit: usize
+        ) -> BoxFuture<'_, Result<Vec<RunId>, StoreError>>;
         fn events(
             &self, tenant: &Tenant, run: &RunId, after: u64, limit: usize
         ) -> BoxFuture<'_, Result<Vec<LogEntry>, StoreError>>;
+        fn chain_head(
+            &self, tenant: &Tenant, run: &RunId
+        ) -> BoxFuture<'_, Result<Option<ChainHead>, StoreError>>;
         fn message(
             &self, tenant: &Tenant, thread: &ThreadId, message: &MessageId
         ) -> BoxFuture<'_, Result<Option<MessagePosition>, StoreError>>;
         fn messages(
-            &self, tenant: &Tenant, thread: &ThreadId, page: &Page
+            &self, tenant: &Tenant, thread: &ThreadId, order: MessageOrder, page: &Page
         ) -> BoxFuture<'_, Result<Listed<MessageView>, StoreError>>;
         fn posted(
             &self, tenant: &Tenant, thread: &ThreadId, scope: &str
@@ -138,5 +151,13 @@ wrapper_of_store! {
         fn stored_response(
             &self, tenant: &Tenant, run: &RunId, scope: &str
         ) -> BoxFuture<'_, Result<Option<StoredResponse>, StoreError>>;
+    }    AuditStore {
+        fn record_audit(&self, tenant: &Tenant, entry: &AuditEntry) -> BoxFuture<'_, Result<(), StoreError>>;
+        fn seal_audit(&self) -> BoxFuture<'_, Result<u64, StoreError>>;
+        fn audit(
+            &self, tenant: &Tenant, filter: &AuditFilter, after: u64, limit: usize
+        ) -> BoxFuture<'_, Result<Vec<SealedRecord>, StoreError>>;
+        fn audit_chains(&self) -> BoxFuture<'_, Result<Vec<TenantChain>, StoreError>>;
+        fn prune_audit(&self, older_than: Timestamp) -> BoxFuture<'_, Result<u64, StoreError>>;
     }
 }

@@ -10,7 +10,7 @@ use machine::{Control, Decided, InputOutcome, Run, checkpoint};
 
 use crate::store::{Append, CommittedEvent, NewChildRun};
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Batch {
     /// The state before the commit; None if the commit creates the run.
     before: Option<Arc<Control>>,
@@ -22,24 +22,12 @@ pub(crate) struct Batch {
 
 impl Batch {
     pub(super) fn after(before: Arc<Control>) -> Self {
-        Self {
-            before: Some(before),
-            events: Vec::new(),
-            consumed: Vec::new(),
-            accepted: Vec::new(),
-            rows: ProjectionRows::default(),
-        }
+        Self { before: Some(before), ..Self::default() }
     }
 
     /// A batch that creates a run with this event.
     pub(super) fn for_new_run(first: Event) -> Self {
-        Self {
-            before: None,
-            events: vec![first],
-            consumed: Vec::new(),
-            accepted: Vec::new(),
-            rows: ProjectionRows::default(),
-        }
+        Self { events: vec![first], ..Self::default() }
     }
 
     pub(crate) const fn before(&self) -> Option<&Arc<Control>> {

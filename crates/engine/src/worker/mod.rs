@@ -38,7 +38,9 @@ pub(crate) use run_copy::RunCopy;
 
 use crate::agent::Pinned;
 use crate::clock::NotBefore;
-use crate::feed::{HeldFeed, RunFeed};
+use crate::feed::RunFeed;
+use crate::held_feed::HeldFeed;
+use crate::live::LiveOutput;
 use crate::node::{DirectSubmission, InboxSignal, Node, Slot, WorkerExit, WorkerMessage};
 use crate::store::{Claimed, Lease, Loaded, StoreError, StoreFailure, Tenant};
 use claim::{LoadedClaim, claim_run};
@@ -390,6 +392,11 @@ impl Worker {
 
     fn not_before(&self, at: Timestamp) -> Option<NotBefore> {
         NotBefore::new(at, self.node.clock.now(), self.run.committed.at)
+    }
+
+    /// Where live updates of a step go.
+    fn live_output(&self, step: u32) -> LiveOutput {
+        LiveOutput { feed: self.feed.clone(), clock: self.node.clock.clone(), step }
     }
 
     fn phases(&self) -> PhaseSet {

@@ -91,7 +91,7 @@ impl Worker {
             request: adjusted(request, &adjustments),
             thread,
             too_long: is_too_long.then_some(self.node.settings.thread_bytes_max),
-            deltas: Deltas::new(self.feed.clone(), message_id, attempt),
+            deltas: Deltas::new(self.live_output(step), message_id, attempt),
         };
         let at_hand =
             task.ask_first.is_empty() && task.model.as_ref().is_some_and(|model| model.answers_at_once());

@@ -63,7 +63,7 @@ impl Worker {
             resume,
             callback: self.callback(&call.id, attempt),
             cancelled: CancellationToken::new(),
-            notes: ToolNotes::new(self.feed.clone(), call.id.clone(), attempt),
+            notes: ToolNotes::new(self.live_output(call.step), call.id.clone(), call.tool.clone(), attempt),
         };
         let (hold, held_back) = watch::channel(false);
         let waits = self.not_before(not_before).map(|not_before| (not_before, held_back));

@@ -207,13 +207,13 @@ async fn auto_approve_lets_the_calls_of_a_thread_through_until_it_is_revoked() {
     let engine = harness.start(assistant(&model, &sent)).await;
     let (tenant, thread) = (engine::store::Tenant::default(), "t".into());
     harness.store.put_thread(&tenant, &thread, &Value::Null).await.unwrap();
-    engine.auto_approve(&tenant, &thread, Some(&Principal::from("ann"))).await.unwrap();
+    engine.auto_approve(&tenant, &thread, true, &"ann".into()).await.unwrap();
     let (_, mut watched) = engine.stream(to_assistant().on_thread("t")).await.unwrap();
     let started = until_named(&mut watched, "tool.execution_started").await;
     let Fact::ExecutionStarted { let_through_by, .. } = started.fact else { panic!("{started:?}") };
     assert_eq!(let_through_by, Some(Principal::from("ann")));
     remaining_events(&mut watched).await;
-    engine.auto_approve(&tenant, &thread, None).await.unwrap();
+    engine.auto_approve(&tenant, &thread, false, &"ann".into()).await.unwrap();
     held(&engine, to_assistant().on_thread("t")).await;
     assert_eq!(sent.count(), 1);
 }

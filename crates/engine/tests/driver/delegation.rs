@@ -380,7 +380,7 @@ async fn an_agent_that_is_removed_between_the_gate_and_the_commit_fails_the_call
     assert!(store.replaced.set((engine.clone(), Agent::new("desk", desk.clone()))).is_ok());
     let (tenant, thread) = (Tenant::default(), "t".into());
     harness.store.put_thread(&tenant, &thread, &json!({})).await.unwrap();
-    engine.auto_approve(&tenant, &thread, Some(&"ann".into())).await.unwrap();
+    engine.auto_approve(&tenant, &thread, true, &"ann".into()).await.unwrap();
     let (posted, mut watched) = engine.stream(message("desk").on_thread("t")).await.unwrap();
     let failed = until_named(&mut watched, "tool.execution_failed").await;
     let Fact::ExecutionFailed { error, .. } = &failed.fact else { panic!("{failed:?}") };

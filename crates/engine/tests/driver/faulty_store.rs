@@ -122,7 +122,7 @@ impl Wrapper for FaultyStore {
         let (tenant, thread, digest) = (tenant.clone(), thread.clone(), *digest);
         Box::pin(async move {
             if self.deletes_first.swap(false, Ordering::AcqRel) {
-                self.inner.delete_thread(&tenant, &thread).await?;
+                self.inner.delete_thread(&tenant, &thread, &"tester".into()).await?;
             }
             self.inner.revision(&tenant, &thread, &digest).await
         })

@@ -78,7 +78,7 @@ async fn a_message_that_tightens_asks_despite_auto_approve() {
     let engine = harness.start(assistant(&transfers(&[5]), &sent)).await;
     let (tenant, thread) = (Tenant::default(), ThreadId::from("t"));
     harness.store.put_thread(&tenant, &thread, &Value::Null).await.unwrap();
-    engine.auto_approve(&tenant, &thread, Some(&"ann".into())).await.unwrap();
+    engine.auto_approve(&tenant, &thread, true, &"ann".into()).await.unwrap();
     let (_, mut watched) = engine.stream(to_assistant().on_thread("t")).await.unwrap();
     remaining_events(&mut watched).await;
     assert_eq!(sent.count(), 1);
@@ -103,7 +103,7 @@ async fn a_grant_ends_when_its_giver_may_no_longer_approve() {
     let (_, mut watched) = held(&engine, to_assistant().on_thread("t")).await;
     let shown = harness.pending().await.remove(0);
     // Another giver's grant for the whole thread counts, until that key goes too.
-    engine.auto_approve(&Tenant::default(), &"t".into(), Some(&"bo".into())).await.unwrap();
+    engine.auto_approve(&Tenant::default(), &"t".into(), true, &"bo".into()).await.unwrap();
     accepted(engine.decide(shown.approve("bo")).await);
     remaining_events(&mut watched).await;
     let (_, mut watched) = engine.stream(to_assistant().on_thread("t")).await.unwrap();

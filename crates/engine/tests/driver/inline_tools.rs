@@ -89,7 +89,7 @@ async fn inline_tools_are_stored_for_each_thread_and_deleted_with_it() {
     let (_, thread, first, _) = &runs[0];
     accepted(engine.interrupt(&acme, first, &Principal::from("ann")).await);
     engine.wait_until_ended(&acme, first).await.unwrap();
-    store.delete_thread(&acme, thread).await.unwrap();
+    store.delete_thread(&acme, thread, &"tester".into()).await.unwrap();
     assert!(!kept(&store, 0).await && kept(&store, 1).await && kept(&store, 2).await);
 
     // The engine still knows what the next message brings; the thread does not.

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use engine::agent::Agent;
+use engine::clock::Clock;
 use engine::feed::FeedItem;
 use engine::live::{LiveItem, ToolNote, ToolNoteBody};
 use engine::store::{BoxFuture, Claim, Claimed, RunStore, Store, StoreError, Tenant, Wrapper};
@@ -254,7 +255,11 @@ async fn progress_and_logs_of_a_tool_reach_a_watcher_and_change_nothing() {
             gate.notify_one();
         }
     }
-    let note = |body| ToolNote { call_id: call("a"), attempt: 1, body };
+    let at = harness.clock.now();
+    let note = |body| {
+        let (call_id, tool, step) = (call("a"), Some("slow".into()), Some(1));
+        ToolNote { call_id, tool, attempt: 1, step, at, body }
+    };
     assert_eq!(
         notes,
         [note(ToolNoteBody::Log("half way".into())), note(ToolNoteBody::Progress(json!({"percent": 50})))]

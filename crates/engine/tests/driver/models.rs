@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use engine::agent::Agent;
 use engine::clock::Clock;
 use engine::feed::{FeedItem, Subscription};
-use engine::live::{Delta, Deltas, LiveItem, Part};
+use engine::live::{Delta, Deltas, LiveItem, Part, Reset};
 use engine::model::{ModelAnswer, ModelCall, ModelFailure, ModelRequest};
 use engine::store::Tenant;
 use machine::Timestamp;
@@ -133,10 +133,11 @@ fn streaming(pieces: &'static [&'static str], gate: &Arc<Notify>, fails_first: b
     )
 }
 
-fn delta(run: &RunId, attempt: u32, offset: u64, text: &str) -> FeedItem {
-    let message_id = assistant_message_id(run, 1);
-    let text = text.to_owned();
-    FeedItem::Live(LiveItem::Delta(Delta { message_id, attempt, part: Part::Text, offset, text }))
+/// A delta of the first step that is sent now.
+fn delta(harness: &Harness, run: &RunId, attempt: u32, offset: u64, text: &str) -> FeedItem {
+    let (message_id, text) = (assistant_message_id(run, 1), text.to_owned());
+    let (step, at, part) = (Some(1), harness.clock.now(), Part::Text);
+    FeedItem::Live(LiveItem::Delta(Delta { message_id, attempt, step, at, part, offset, text }))
 }
 
 async fn next_live(watched: &mut Subscription) -> FeedItem {
@@ -153,16 +154,17 @@ async fn a_watcher_that_read_text_of_a_failed_attempt_gets_a_reset() {
     let (harness, gate) = (Harness::new(), Arc::new(Notify::new()));
     let engine = harness.start(streaming(&["Hel", "lo"], &gate, true)).await;
     let (posted, mut watched) = engine.stream(to_assistant()).await.unwrap();
-    assert_eq!(next_live(&mut watched).await, delta(&posted.run, 1, 0, "Hel"));
+    assert_eq!(next_live(&mut watched).await, delta(&harness, &posted.run, 1, 0, "Hel"));
     gate.notify_one();
-    assert_eq!(next_live(&mut watched).await, delta(&posted.run, 1, 3, "lo"));
+    assert_eq!(next_live(&mut watched).await, delta(&harness, &posted.run, 1, 3, "lo"));
     gate.notify_one();
-    until_named(&mut watched, "model.retrying").await;
-    let message_id = assistant_message_id(&posted.run, 1);
-    assert_eq!(next_live(&mut watched).await, FeedItem::Live(LiveItem::Reset { message_id, attempt: 2 }));
-    assert_eq!(next_live(&mut watched).await, delta(&posted.run, 2, 0, "Hel"));
+    let retrying = until_named(&mut watched, "model.retrying").await;
+    let (message_id, step, at) = (assistant_message_id(&posted.run, 1), Some(1), retrying.at);
+    let reset = LiveItem::Reset(Reset { message_id, attempt: 2, step, at });
+    assert_eq!(next_live(&mut watched).await, FeedItem::Live(reset));
+    assert_eq!(next_live(&mut watched).await, delta(&harness, &posted.run, 2, 0, "Hel"));
     gate.notify_one();
-    assert_eq!(next_live(&mut watched).await, delta(&posted.run, 2, 3, "lo"));
+    assert_eq!(next_live(&mut watched).await, delta(&harness, &posted.run, 2, 3, "lo"));
     gate.notify_one();
     // From here on there are only events.
     while let Some(item) = next_item(&mut watched).await {
@@ -188,11 +190,11 @@ async fn text_of_a_failed_attempt_is_reset_although_no_later_one_has_text() {
     });
     let engine = harness.start(Agent::new("assistant", model)).await;
     let (posted, mut watched) = engine.stream(to_assistant()).await.unwrap();
-    assert_eq!(next_live(&mut watched).await, delta(&posted.run, 1, 0, "Hel"));
+    assert_eq!(next_live(&mut watched).await, delta(&harness, &posted.run, 1, 0, "Hel"));
     gate.notify_one();
     let retrying = until_named(&mut watched, "model.retrying").await;
-    let message_id = assistant_message_id(&posted.run, 1);
-    let reset = FeedItem::Live(LiveItem::Reset { message_id, attempt: 2 });
+    let (message_id, step, at) = (assistant_message_id(&posted.run, 1), Some(1), retrying.at);
+    let reset = FeedItem::Live(LiveItem::Reset(Reset { message_id, attempt: 2, step, at }));
     assert_eq!(next_item(&mut watched).await, Some(reset));
     // A watcher that joins between the attempts gets no delta of the failed one, and no reset for it.
     let mut late = engine.subscribe(&Tenant::default(), &posted.run, retrying.seq);
@@ -208,15 +210,15 @@ async fn a_late_watcher_gets_the_text_so_far_as_one_delta_and_then_the_rest() {
     let (harness, gate) = (Harness::new(), Arc::new(Notify::new()));
     let engine = harness.start(streaming(&["é", "bc", "d"], &gate, false)).await;
     let (posted, mut first) = engine.stream(to_assistant()).await.unwrap();
-    assert_eq!(next_live(&mut first).await, delta(&posted.run, 1, 0, "é"));
+    assert_eq!(next_live(&mut first).await, delta(&harness, &posted.run, 1, 0, "é"));
     gate.notify_one();
     // Offsets are in characters, not in bytes.
-    assert_eq!(next_live(&mut first).await, delta(&posted.run, 1, 1, "bc"));
+    assert_eq!(next_live(&mut first).await, delta(&harness, &posted.run, 1, 1, "bc"));
     let last = harness.log(&posted.run).await.len() as u64;
     let mut late = engine.subscribe(&Tenant::default(), &posted.run, last);
-    assert_eq!(next_item(&mut late).await.unwrap(), delta(&posted.run, 1, 0, "ébc"));
+    assert_eq!(next_item(&mut late).await.unwrap(), delta(&harness, &posted.run, 1, 0, "ébc"));
     gate.notify_one();
-    assert_eq!(next_item(&mut late).await.unwrap(), delta(&posted.run, 1, 3, "d"));
+    assert_eq!(next_item(&mut late).await.unwrap(), delta(&harness, &posted.run, 1, 3, "d"));
     gate.notify_one();
     let rest: Vec<String> = remaining_events(&mut late).await.iter().map(|event| name(&event.fact)).collect();
     assert_eq!(rest, ["message.added", "step.ended", "run.ended"]);

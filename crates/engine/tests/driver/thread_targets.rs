@@ -43,7 +43,7 @@ impl Wrapper for Changing {
                 self.times.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |times| times.checked_sub(1));
             if left.is_ok() {
                 let id = create.seen.id.clone();
-                self.inner.delete_thread(&create.tenant, &id).await?;
+                self.inner.delete_thread(&create.tenant, &id, &"tester".into()).await?;
                 match self.before {
                     Before::Deleted => {}
                     Before::DeletedAndCreated => {

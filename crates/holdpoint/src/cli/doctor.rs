@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use clap::Args;
 use serde_json::{Value, json};
-use stores::doctor::{DoctorProgress, DoctorReport};
+use stores::doctor::{ChainCounts, DoctorProgress, DoctorReport};
 use stores::sqlite::doctor;
 
 use super::output::{print, print_json};
@@ -82,6 +82,7 @@ fn as_json<Size>(global: &GlobalArgs, report: &DoctorReport<Size>, size: Option<
         "threads": report.threads,
         "runs": report.runs,
         "events": report.events,
+        "chains": chains_as_json(&report.chains),
         "findings": findings,
         "counts": counts,
         "size": size,
@@ -89,7 +90,7 @@ fn as_json<Size>(global: &GlobalArgs, report: &DoctorReport<Size>, size: Option<
 }
 
 fn as_text<Size>(global: &GlobalArgs, report: &DoctorReport<Size>, size: Option<String>) -> String {
-    let DoctorReport { findings, threads, runs, events, size: _ } = report;
+    let DoctorReport { findings, threads, runs, events, chains, size: _ } = report;
     let mut text = String::new();
     for finding in findings.kept() {
         let _ = writeln!(text, "{} at {}", finding.code.as_str(), finding.place);
@@ -102,6 +103,7 @@ fn as_text<Size>(global: &GlobalArgs, report: &DoctorReport<Size>, size: Option<
         }
     }
     let _ = writeln!(text, "{}: {threads} threads, {runs} runs, {events} events", global.store);
+    write_chains(&mut text, chains);
     if let Some(size) = size {
         let _ = writeln!(text, "{size}");
     }
@@ -112,4 +114,29 @@ fn as_text<Size>(global: &GlobalArgs, report: &DoctorReport<Size>, size: Option<
         _ => writeln!(text, "{total} things are wrong."),
     };
     text
+}
+
+fn chains_as_json(chains: &ChainCounts) -> Value {
+    let late = chains.late_chains.iter();
+    let late: Vec<Value> =
+        late.map(|late| json!({"where": late.place, "starts_at": late.starts_at})).collect();
+    json!({"whole": chains.whole, "late": chains.late, "none": chains.none, "late_chains": late})
+}
+
+/// Nothing if every run has a chain that covers its whole log.
+fn write_chains(text: &mut String, chains: &ChainCounts) {
+    for late in &chains.late_chains {
+        let _ = writeln!(text, "The hash chain of {} starts at event {}.", late.place, late.starts_at);
+    }
+    let unnamed = chains.late.saturating_sub(chains.late_chains.len() as u64);
+    if unnamed > 0 {
+        let _ = writeln!(text, "The hash chains of {unnamed} more runs start after their first event.");
+    }
+    if chains.none > 0 {
+        let _ = writeln!(
+            text,
+            "{} runs have no hash chain: an earlier version wrote all of their events.",
+            chains.none
+        );
+    }
 }

@@ -3,6 +3,7 @@
 //! Data goes to standard output, everything else to standard error. Exit codes: 0 for success, 2 for an invalid command
 //! line or configuration, 1 for everything else.
 
+mod audit;
 mod backup;
 mod callback_key;
 mod check;
@@ -63,6 +64,7 @@ enum Command {
     Prove(prove::Prove),
     Check(check::Check),
     Doctor(doctor::Doctor),
+    Audit(audit::Audit),
     Backup(backup::Backup),
     Prune(prune::Prune),
     Size(size::ShowSize),
@@ -98,6 +100,7 @@ pub(crate) fn run() -> ExitCode {
         Command::Prove(prove) => prove.run(&global),
         Command::Check(check) => check.run(&global),
         Command::Doctor(doctor) => doctor.run(&global),
+        Command::Audit(audit) => audit.run(&global),
         Command::Backup(backup) => backup.run(&global),
         Command::Prune(prune) => prune.run(&global),
         Command::Size(size) => size.run(&global),

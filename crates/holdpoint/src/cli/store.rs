@@ -52,7 +52,7 @@ impl StoreUrl {
         let next = match self {
             Self::Sqlite { path } => return Ok(path),
             Self::Postgres { .. } => in_postgres,
-            Self::Memory => "Name the store with --store sqlite:PATH.",
+            Self::Memory => NAME_SQLITE,
         };
         let cause = format!("{self} is no file, and this command looks after files");
         Err(Problem::new("NOT_A_FILE", cause, next, Exit::Configuration))
@@ -101,182 +101,137 @@ impl fmt::Debug for StoreUrl {
     }
 }
 
+const NAME_SQLITE: &str = "Name the store with --store sqlite:PATH.";
 const NOT_SQLITE: &str =
     "Name the store with --store sqlite:PATH. If this file was a store, restore the last good backup.";
 
 impl From<InspectError> for Problem {
     fn from(failed: InspectError) -> Self {
         let cause = failed.to_string();
-        match failed {
-            InspectError::NotFound { .. } => Self::new(
-                "STORE_NOT_FOUND",
-                cause,
-                "Name the store with --store sqlite:PATH.",
-                Exit::Configuration,
-            ),
-            InspectError::NotAStore { .. } => Self::new(
-                "NOT_A_STORE",
-                cause,
-                "Name the store with --store sqlite:PATH.",
-                Exit::Configuration,
-            ),
-            InspectError::NotSqlite { .. } => {
-                Self::new("NOT_A_STORE", cause, NOT_SQLITE, Exit::Configuration)
-            }
-            InspectError::Older { .. } => Self::new(
+        let (code, next, exit) = match failed {
+            InspectError::NotFound { .. } => ("STORE_NOT_FOUND", NAME_SQLITE, Exit::Configuration),
+            InspectError::NotAStore { .. } => ("NOT_A_STORE", NAME_SQLITE, Exit::Configuration),
+            InspectError::NotSqlite { .. } => ("NOT_A_STORE", NOT_SQLITE, Exit::Configuration),
+            InspectError::Older { .. } => (
                 "STORE_TOO_OLD",
-                cause,
                 "Start a server of this version once: it upgrades the store. Make a backup with the old version first.",
                 Exit::Other,
             ),
-            InspectError::Newer { .. } => Self::new(
-                "STORE_TOO_NEW",
-                cause,
-                "Use the version of Holdpoint that wrote it, or a later one.",
-                Exit::Other,
-            ),
-            InspectError::UnreadableLog { .. } => Self::new(
+            InspectError::Newer { .. } => {
+                ("STORE_TOO_NEW", "Use the version of Holdpoint that wrote it, or a later one.", Exit::Other)
+            }
+            InspectError::UnreadableLog { .. } => (
                 "STORE_SEALED",
-                cause,
                 "Copy the file and the one with the ending -wal to a folder that can be written to, and look there.",
                 Exit::Other,
             ),
-            InspectError::Trouble(trouble) => trouble.into(),
-        }
+            InspectError::Trouble(trouble) => return trouble.into(),
+        };
+        Self::new(code, cause, next, exit)
     }
 }
 
 impl From<SqliteOpenError> for Problem {
     fn from(failed: SqliteOpenError) -> Self {
         let cause = failed.to_string();
-        match failed {
-            SqliteOpenError::InUse { .. } => Self::new(
+        let (code, next, exit) = match failed {
+            SqliteOpenError::InUse { .. } => (
                 "STORE_IN_USE",
-                cause,
                 "Stop the process that has the store open, then try again. check, doctor, backup, size and prune \
                  --dry-run work beside it.",
                 Exit::Other,
             ),
-            SqliteOpenError::NotAStore { .. } => Self::new(
-                "NOT_A_STORE",
-                cause,
-                "Name the store with --store sqlite:PATH.",
-                Exit::Configuration,
-            ),
-            SqliteOpenError::NotSqlite { .. } => {
-                Self::new("NOT_A_STORE", cause, NOT_SQLITE, Exit::Configuration)
-            }
-            SqliteOpenError::NoFolder { .. } => Self::new(
+            SqliteOpenError::NotAStore { .. } => ("NOT_A_STORE", NAME_SQLITE, Exit::Configuration),
+            SqliteOpenError::NotSqlite { .. } => ("NOT_A_STORE", NOT_SQLITE, Exit::Configuration),
+            SqliteOpenError::NoFolder { .. } => (
                 "STORE_FOLDER_MISSING",
-                cause,
                 "Make the folder, or name another store in the configuration or with --store sqlite:PATH.",
                 Exit::Configuration,
             ),
-            SqliteOpenError::Newer { .. } => Self::new(
-                "STORE_TOO_NEW",
-                cause,
-                "Use the version of Holdpoint that wrote it, or a later one.",
-                Exit::Other,
-            ),
-            SqliteOpenError::Unwritable { .. } => Self::new(
+            SqliteOpenError::Newer { .. } => {
+                ("STORE_TOO_NEW", "Use the version of Holdpoint that wrote it, or a later one.", Exit::Other)
+            }
+            SqliteOpenError::Unwritable { .. } => (
                 "STORE_READ_ONLY",
-                cause,
                 "Run as a user who may write to the file and to its folder. doctor, backup, size and prune --dry-run \
                  need not write.",
                 Exit::Other,
             ),
-            SqliteOpenError::BeingRead { .. } => Self::new(
+            SqliteOpenError::BeingRead { .. } => (
                 "STORE_BEING_READ",
-                cause,
                 "Wait for the backup, the doctor or any other reader of the store, then try again.",
                 Exit::Other,
             ),
             SqliteOpenError::NoWriteAheadLog { .. } => {
-                Self::new("NO_LOG", cause, "Move the store to a local disk.", Exit::Other)
+                ("NO_LOG", "Move the store to a local disk.", Exit::Other)
             }
-            SqliteOpenError::Trouble(trouble) => trouble.into(),
-        }
+            SqliteOpenError::Trouble(trouble) => return trouble.into(),
+        };
+        Self::new(code, cause, next, exit)
     }
 }
 
 impl From<StoreFailure> for Problem {
     fn from(trouble: StoreFailure) -> Self {
         let cause = trouble.to_string();
-        match trouble {
-            StoreFailure::Unavailable(_) => Self::new(
+        let (code, next, exit) = match trouble {
+            StoreFailure::Unavailable(_) => (
                 "STORE_UNAVAILABLE",
-                cause,
                 "See to it that the file with its folder and disk, or the database, can be used; then try again.",
                 Exit::Other,
             ),
-            StoreFailure::Full(_) => {
-                Self::new("DISK_FULL", cause, "Make space, then try again.", Exit::Other)
-            }
-            StoreFailure::Corrupt(_) => Self::new(
+            StoreFailure::Full(_) => ("DISK_FULL", "Make space, then try again.", Exit::Other),
+            StoreFailure::Corrupt(_) => (
                 "STORE_DAMAGED",
-                cause,
                 "Keep a copy of the store, run holdpoint doctor and, for PostgreSQL, pg_amcheck, and go on with the last \
                  good backup.",
                 Exit::Other,
             ),
-        }
+        };
+        Self::new(code, cause, next, exit)
     }
 }
 
 impl From<postgres::PostgresOpenError> for Problem {
     fn from(failed: postgres::PostgresOpenError) -> Self {
+        use postgres::PostgresOpenError as Failed;
+
         let cause = failed.to_string();
-        match failed {
-            postgres::PostgresOpenError::Address(_) | postgres::PostgresOpenError::Schema(_) => Self::new(
-                "STORE_ADDRESS",
-                cause,
-                "Write the address as postgres://USER@HOST/DATABASE.",
-                Exit::Configuration,
-            ),
-            postgres::PostgresOpenError::Certificates(_) => Self::new(
+        let (code, next, exit) = match failed {
+            Failed::Address(_) | Failed::Schema(_) => {
+                ("STORE_ADDRESS", "Write the address as postgres://USER@HOST/DATABASE.", Exit::Configuration)
+            }
+            Failed::Certificates(_) => (
                 "STORE_CERTIFICATES",
-                cause,
                 "Name a file with the authority's certificate as sslrootcert=FILE in the address.",
                 Exit::Configuration,
             ),
-            postgres::PostgresOpenError::SessionOptionsIgnored
-            | postgres::PostgresOpenError::NotificationsLost => Self::new(
-                "STORE_BEHIND_A_PROXY",
-                cause,
-                "Name the address of the database itself.",
-                Exit::Configuration,
-            ),
-            postgres::PostgresOpenError::Encoding(_) => Self::new(
+            Failed::SessionOptionsIgnored | Failed::NotificationsLost => {
+                ("STORE_BEHIND_A_PROXY", "Name the address of the database itself.", Exit::Configuration)
+            }
+            Failed::Encoding(_) => (
                 "STORE_ENCODING",
-                cause,
                 "Create a database with ENCODING 'UTF8' TEMPLATE template0.",
                 Exit::Configuration,
             ),
-            postgres::PostgresOpenError::NoStore { .. } => Self::new(
-                "STORE_NOT_FOUND",
-                cause,
-                "Name the database of a server that has run before.",
-                Exit::Configuration,
-            ),
-            postgres::PostgresOpenError::Older { .. } => Self::new(
+            Failed::NoStore { .. } => {
+                ("STORE_NOT_FOUND", "Name the database of a server that has run before.", Exit::Configuration)
+            }
+            Failed::Older { .. } => (
                 "STORE_TOO_OLD",
-                cause,
                 "Start a server of this version once; it brings the tables up.",
                 Exit::Other,
             ),
-            postgres::PostgresOpenError::Newer { .. } => Self::new(
-                "STORE_TOO_NEW",
-                cause,
-                "Use the version of Holdpoint that wrote it, or a later one.",
-                Exit::Other,
-            ),
-            postgres::PostgresOpenError::Trouble(_) => Self::new(
+            Failed::Newer { .. } => {
+                ("STORE_TOO_NEW", "Use the version of Holdpoint that wrote it, or a later one.", Exit::Other)
+            }
+            Failed::Trouble(_) => (
                 "STORE_UNAVAILABLE",
-                cause,
                 "See to it that the database runs, can be reached and lets this user in; then try again.",
                 Exit::Other,
             ),
-        }
+        };
+        Self::new(code, cause, next, exit)
     }
 }
 

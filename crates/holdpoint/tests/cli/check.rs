@@ -56,6 +56,7 @@ fn an_agent_without_settings_has_the_defaults_of_the_engine() {
             "instructions": "",
             "tools": [],
             "rules": [],
+            "hooks": [],
             "stop": [{"type": "max_rounds", "rounds": 25}],
             "policy": {
                 "continuation": "all_settled",
@@ -108,6 +109,27 @@ fn who_may_use_an_agent_and_what_a_key_is_for_are_shown() {
     assert!(said.code == Some(0) && said.err.contains("no key has the role operator"), "{said:?}");
     let printed = folder(&file.replace("\"run\"", "\"operator\"")).run(&["check"]);
     assert_eq!((printed.code, printed.err.as_str()), (Some(0), ""), "{printed:?}");
+}
+
+#[test]
+fn the_hooks_are_shown_in_the_order_in_which_each_phase_asks_them() {
+    let file = format!(
+        "{DEMO}[agents.clerk]\nmodel = \"demo\"\n\
+         [[agents.clerk.hooks]]\nurl = \"http://127.0.0.1:9200/a\"\nphases = [\"step_end\", \"run_start\"]\n\
+         [[agents.clerk.hooks]]\nname = \"gate\"\nurl = \"http://127.0.0.1:9200/b\"\nphases = [\"run_start\"]\ntimeout = \"500ms\"\n"
+    );
+    assert_eq!(
+        checked(&file)["agents"][0]["hooks"],
+        json!([
+            {"name": "hook_0@clerk", "url": "http://127.0.0.1:9200/a", "phases": ["run_start", "step_end"], "timeout": "5s"},
+            {"name": "gate", "url": "http://127.0.0.1:9200/b", "phases": ["run_start"], "timeout": "500ms"},
+        ])
+    );
+    let printed = folder(&file).run(&["check"]).out;
+    let expected = "  hooks:\n    hook_0@clerk: http://127.0.0.1:9200/a, timeout 5s\n    \
+                    gate: http://127.0.0.1:9200/b, timeout 500ms\n    \
+                    run_start asks hook_0@clerk, then gate\n    step_end asks hook_0@clerk\n";
+    assert!(printed.contains(expected), "{printed}");
 }
 
 #[test]

@@ -88,6 +88,25 @@ fn mistakes_in_stop_conditions() {
 }
 
 #[test]
+fn mistakes_in_hooks() {
+    let above = format!("{DEMO}[agents.clerk]\nmodel = \"demo\"\n[[agents.clerk.hooks]]\n");
+    each_is_reported(include_str!("mistakes/hooks.txt"), &above);
+    let hook = "[[agents.clerk.hooks]]\nurl = \"http://127.0.0.1:9200/hook\"\nphases = [\"run_start\"]\n";
+    let many = format!("{DEMO}[agents.clerk]\nmodel = \"demo\"\n{}", hook.repeat(17));
+    assert_eq!(faults(&many), ["6: agents.clerk.hooks: there are 17 hooks; write at most 16"]);
+    let address = "http://hooks.example.com/x";
+    let far = format!(
+        "{DEMO}[agents.clerk]\nmodel = \"demo\"\n{}",
+        hook.replace("http://127.0.0.1:9200/hook", address)
+    );
+    let said = check(&far, &[]);
+    let warning = "warning: holdpoint.toml:7: agents.clerk.hooks[0].url: the hook is called over plain HTTP on another machine";
+    assert!(said.code == Some(0) && said.err.starts_with(warning), "{said:?}");
+    let safe = check(&far.replace("http://hooks", "https://hooks"), &[]);
+    assert_eq!((safe.code, safe.err.as_str()), (Some(0), ""), "{safe:?}");
+}
+
+#[test]
 fn mistakes_in_rules() {
     let above = format!(
         "{DEMO}[tools.echo]\nkind = \"builtin\"\n[agents.clerk]\nmodel = \"demo\"\ntools = [\"echo\"]\n\

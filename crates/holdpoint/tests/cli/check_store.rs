@@ -186,6 +186,23 @@ async fn sorts_held_runs(folder: &Folder, engine: &Engine, store: &str, shown: &
     }
 }
 
+#[tokio::test]
+async fn a_held_run_whose_hook_is_gone_would_fail() {
+    let folder = Folder::new();
+    write_configuration(&folder, FILE);
+    let gate = FunctionPlugin::new("gate", [Phase::BeforeToolExecute], |_: HookContext| async { Ok(vec![]) });
+    let engine = start(&folder, clerk("demo").plugin(gate)).await;
+    let written = held(&engine, "write").await;
+    let checked = || folder.run(&["check", "--store", "sqlite:holdpoint.db", "--json"]).json();
+    let call = |why: Option<&str>| (written.clone(), "w".to_owned(), why.map(str::to_owned));
+    assert_eq!(calls(&checked(), "fail"), [call(Some("hook_gone"))]);
+    let hook =
+        "[[agents.clerk.hooks]]\nname = \"gate\"\nurl = \"http://127.0.0.1:9200\"\nphases = [\"run_end\"]\n";
+    write_configuration(&folder, &format!("{FILE}{hook}"));
+    assert_eq!(calls(&checked(), "untouched"), [call(None)]);
+    engine.close(Duration::from_secs(5)).await;
+}
+
 /// The same tools as in [`FILE`], for an engine.
 fn changed_clerk() -> Agent {
     let external = |name: &str, description: &str, parameters: Value, approval: Approval| {

@@ -174,6 +174,19 @@ fn a_tree_of_held_runs_is_decided_at_another_node_after_a_kill_and_nothing_happe
         delegation_path(&held.transfer),
         [("desk", "ask_office_1"), ("office", "ask_clerk_1"), ("clerk", "transfer_1")]
     );
+    for (run, count) in runs.iter().zip([2, 2, 1]) {
+        let (_, shown) = second.get(&format!("/v1/runs/{run}"));
+        let thread = shown["thread_id"].as_str().expect("a thread");
+        for filter in [format!("run_id={run}"), format!("thread_id={thread}")] {
+            let (_, listed) = second.get(&format!("/v1/approvals?{filter}"));
+            assert_eq!(listed["approvals"].as_array().map(Vec::len), Some(count), "{filter}: {listed}");
+        }
+    }
+    let (_, desk) = second.get(&format!("/v1/runs/{}", runs[0]));
+    let pending = &desk["pending"][0];
+    assert_eq!((&pending["kind"], &pending["run_id"]), (&json!("child_run"), &json!(runs[1])), "{desk}");
+    let (_, clerk) = second.get(&format!("/v1/runs/{}", runs[2]));
+    assert_eq!(clerk["pending"][0]["run_id"], Value::Null, "{clerk}");
     assert_eq!(ledger.rest(), [], "no tool is called before the approval");
     approve(&second, &held.transfer);
     approve(&second, &held.sign);
@@ -207,15 +220,30 @@ fn while_a_transfer_is_on_its_way(
     if by == "first" { (first, second, runs) } else { (second, first, runs) }
 }
 
+/// The code with which a message to the thread of the run is refused.
+fn refusal(node: &Server, run: &str, message: &Value) -> Value {
+    let (_, shown) = node.get(&format!("/v1/runs/{run}"));
+    let thread = shown["thread_id"].as_str().expect("a thread");
+    let (code, said) = node.post(&format!("/v1/threads/{thread}/messages"), message);
+    assert_eq!(code, 409, "{said}");
+    said["error"]["code"].clone()
+}
+
 #[test]
 fn a_tree_whose_innermost_call_was_lost_with_its_node_continues_on_another_node_after_a_decision() {
     let (postgres, ledger) = (Postgres::start(), Ledger::without_an_answer_for("transfer"));
     let folder = configured(&ledger);
     let (busy, other, runs) = while_a_transfer_is_on_its_way(&folder, &postgres, &ledger, true);
+    // The desk and the office wait, and the clerk executes, so `on_busy` decides.
+    let policy = json!({"while_waiting": "supersede", "on_busy": "reject"});
+    let message = json!({"agent": "desk", "text": "Stop.", "policy": policy});
+    assert_eq!(refusal(&other, &runs[0], &message), "ACTIVE_RUN_EXISTS");
     busy.kill();
 
     let listed = other.until("/v1/approvals", |listed| listed["approvals"][0].is_object());
     let doubt = &listed["approvals"][0];
+    let message = json!({"agent": "desk", "text": "Stop.", "on_busy": "interrupt"});
+    assert_eq!(refusal(&other, &runs[0], &message), "IN_DOUBT");
     assert_eq!((&doubt["kind"], delegation_path(doubt).len()), (&json!("in_doubt"), 3), "{doubt}");
     let id = doubt["id"].as_str().expect("an id");
     let (code, said) = other.post(&format!("/v1/approvals/{id}/answer"), &json!({"result": "sent"}));

@@ -79,7 +79,7 @@ impl Follower {
                 self.process_block(&block, &mut on_event);
             }
         }
-        self.seen.torn += u64::from(!stream.unread.is_empty());
+        self.seen.torn += u64::from(stream.is_torn());
         ConnectionEnd::BrokenOff
     }
 
@@ -225,6 +225,11 @@ impl EventStream {
             }
             self.read_more().ok()??;
         }
+    }
+
+    /// Whether the connection ended in the middle of a frame.
+    pub(crate) const fn is_torn(&self) -> bool {
+        !self.unread.is_empty()
     }
 
     /// None at the end.

@@ -1,5 +1,6 @@
 //! Runs the program as a user does, and checks its standard output, standard error and exit code.
 
+mod audit;
 mod callbacks;
 mod check;
 mod check_faults;
@@ -14,6 +15,7 @@ mod delegation;
 mod demo;
 mod fake_tool;
 mod follower;
+mod hooks;
 mod http_tools;
 mod memory;
 mod old_stores;
@@ -31,6 +33,7 @@ mod secrets;
 mod serve;
 mod server;
 mod streams_over_kills;
+mod thread_views;
 mod unread_log;
 mod unreadable;
 mod upkeep;

@@ -86,8 +86,27 @@ fn continue_every_run(folder: &Folder, store: &str) {
 
     client.0.signal("TERM");
     assert_eq!(client.0.ended().0, Some(0));
+    chains_start_with_this_version(folder, store);
+}
+
+/// The runs that continued have a chain from their next commit on, the others have none, and this is no finding.
+fn chains_start_with_this_version(folder: &Folder, store: &str) {
+    let examined = folder.run(&["doctor", "--store", store, "--json"]);
+    assert_eq!(examined.code, Some(0), "{examined:?}");
+    let chains = &examined.json()["chains"];
+    assert_eq!((&chains["whole"], &chains["late"], &chains["none"]), (&json!(0), &json!(9), &json!(9)));
+    let late = chains["late_chains"].as_array().expect("a list");
+    assert!(late.iter().all(|late| late["starts_at"].as_u64().is_some_and(|seq| seq > 1)), "{late:?}");
+    let held = late.iter().filter(|late| text(&late["where"]).ends_with(" on thread thr_held of default"));
+    assert_eq!(held.count(), 2, "{late:?}");
     let examined = folder.run(&["doctor", "--store", store]);
     assert_eq!(examined.code, Some(0), "{examined:?}");
+    let says =
+        format!("The hash chain of {} starts at event {}.", text(&late[0]["where"]), late[0]["starts_at"]);
+    assert!(examined.out.contains(&says), "{says}: {examined:?}");
+    assert!(
+        examined.out.contains("9 runs have no hash chain: an earlier version wrote all of their events.")
+    );
 }
 
 /// Calls the server with the key of the fixture.

@@ -209,8 +209,9 @@ fn secrets_appear_only_where_they_belong() {
         (MESSAGE, &["events", "transcript"][..]),
         (ANSWER, &["events", "transcript"]),
         (ARGUMENT, &["approvals", "events", "transcript"]),
-        (WORDS, &["events", "transcript"]),
-        (NOTE, &["approvals"]),
+        // `runs show` prints the final answer.
+        (WORDS, &["events", "transcript", "the program that asks"]),
+        (NOTE, &["approvals", "events"]),
     ] {
         assert_eq!(outputs.with(said), belongs, "{said}");
     }

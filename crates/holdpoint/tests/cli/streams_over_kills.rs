@@ -3,7 +3,7 @@
 
 #[path = "../../../machine/tests/fuzz/chance.rs"]
 #[allow(dead_code, clippy::unwrap_used, reason = "clients need little of what runs need")]
-mod chance;
+pub(crate) mod chance;
 
 use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -175,35 +175,35 @@ fn answer_approvals(world: &World) {
 
 /// State shared by the clients, the approver and the thread that kills the server.
 #[derive(Default)]
-struct World {
+pub(crate) struct World {
     state: Mutex<State>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+pub(crate) struct State {
     /// None while no server runs.
     address: Option<String>,
     /// The current process is not killed.
     is_last: bool,
     /// Stored events that clients received; reconnects add no repeats.
-    event_count: u64,
+    pub(crate) event_count: u64,
     over: bool,
 }
 
 impl World {
-    fn server_started(&self, address: &str, is_last: bool) {
+    pub(crate) fn server_started(&self, address: &str, is_last: bool) {
         self.change(|state| {
             state.address = Some(address.to_owned());
             state.is_last = is_last;
         });
     }
 
-    fn server_lost(&self) {
+    pub(crate) fn server_lost(&self) {
         self.change(|state| state.address = None);
     }
 
-    fn count_event(&self) {
+    pub(crate) fn count_event(&self) {
         self.change(|state| state.event_count += 1);
     }
 
@@ -211,7 +211,7 @@ impl World {
         self.state().is_last
     }
 
-    fn address(&self) -> String {
+    pub(crate) fn address(&self) -> String {
         self.next_address().expect("another thread failed, so the test stops")
     }
 
@@ -222,7 +222,7 @@ impl World {
     }
 
     #[track_caller]
-    fn wait_until(&self, condition: impl Fn(&State) -> bool) {
+    pub(crate) fn wait_until(&self, condition: impl Fn(&State) -> bool) {
         assert!(!self.wait(condition).over, "another thread failed, so the test stops");
     }
 
@@ -249,9 +249,9 @@ impl World {
 }
 
 /// Marks the test as over when dropped, so that no thread waits for one that has failed.
-struct End<'a> {
-    world: &'a World,
-    always: bool,
+pub(crate) struct End<'a> {
+    pub(crate) world: &'a World,
+    pub(crate) always: bool,
 }
 
 impl Drop for End<'_> {
@@ -289,7 +289,7 @@ const MESSAGES: [&str; 4] = ["Count.", "Write files.", "Write late.", "Ask me."]
 
 /// The agent streams long texts, so that connections can break within one. It makes calls that survive a kill in
 /// different ways: calls that may be retried, calls that may not, and questions.
-fn folder() -> Folder {
+pub(crate) fn folder() -> Folder {
     let talk = "A long sentence — with 你好, Grüße and \"quotes\"\nover two lines 🎉. ".repeat(3);
     let reply = |calls: Value| json!({"text": talk, "delta_chars": 7, "delay_ms": 4, "tool_calls": calls});
     let call = |name: &str, arguments: Value| json!({"name": name, "arguments": arguments});

@@ -16,7 +16,7 @@ use crate::server::{STUCK_AFTER, Server, call, configured, open_bearer};
 const POISON: &str = r#"{"$serde_json::private::RawValue":"1","a":1}"#;
 
 /// Columns with encoded data. A case for each of them is below.
-const ENCODED: [&str; 9] = [
+const ENCODED: [&str; 10] = [
     "threads.metadata",
     "runs.control",
     "commits.body",
@@ -26,14 +26,15 @@ const ENCODED: [&str; 9] = [
     "revisions.text",
     "brought.text",
     "grants.reasons",
+    "audit.body",
 ];
 
 /// Columns with names, words, digests and plain text, by table. A remembered response is passed on unchanged. Every new
 /// table has to be added here or above.
-const PLAIN: [(&str, &str); 16] = [
+const PLAIN: [(&str, &str); 18] = [
     ("threads", "tenant id head"),
-    ("runs", "tenant id agent parent_call begins_after promised status"),
-    ("commits", "tenant checkpoint"),
+    ("runs", "tenant id agent parent_call begins_after promised status chain_head"),
+    ("commits", "tenant checkpoint hash"),
     ("inbox", "tenant kind call arguments"),
     ("suspensions", "tenant id call kind status arguments decided_by reason note"),
     ("decisions", "tenant id"),
@@ -48,6 +49,8 @@ const PLAIN: [(&str, &str); 16] = [
     // PostgreSQL has a column for the previous key, SQLite a table.
     ("callback_key", "key previous"),
     ("previous_callback_key", "key"),
+    ("audit", "tenant action actor hash"),
+    ("audit_chains", "tenant hash pruned_hash"),
 ];
 
 /// Tables for nodes and migrations, which no tenant sees.
@@ -62,7 +65,7 @@ struct Case {
     says_so: &'static [&'static str],
 }
 
-const CASES: [Case; 12] = [
+const CASES: [Case; 13] = [
     Case {
         column: "threads.metadata",
         sql: "UPDATE threads SET metadata = '{poison}' WHERE id = 'victim'",
@@ -119,6 +122,11 @@ const CASES: [Case; 12] = [
         sql: "INSERT INTO grants (tenant, id, thread, tool, definition, reasons, given_by, since) \
               VALUES ('default', 'grt_1', {thread}, 'write_file', {digest}, '{poison}', 'anonymous', 1)",
         says_so: &["grants"],
+    },
+    Case {
+        column: "audit.body",
+        sql: "UPDATE audit SET body = 'broken' WHERE place = (SELECT min(place) FROM audit)",
+        says_so: &["audit"],
     },
 ];
 
@@ -289,6 +297,7 @@ fn lists_are_whole(server: &Server, story: &StoredRuns, case: &Case) {
     let calls = read(server, &format!("/v1/runs/{victim}/calls"), case);
     let state = read(server, &format!("/v1/runs/{victim}/state"), case);
     let grants = read(server, "/v1/grants", case);
+    let audit = read(server, "/v1/audit", case);
     let all_events = events["events"].as_array().expect("they are listed");
     let seqs: Vec<u64> = all_events.iter().filter_map(|event| event["seq"].as_u64()).collect();
     assert_eq!(seqs, (1..=seqs.len() as u64).collect::<Vec<u64>>(), "{}", case.column);
@@ -314,6 +323,7 @@ fn lists_are_whole(server: &Server, story: &StoredRuns, case: &Case) {
         ("calls", is(&calls)),
         ("state", is(&state)),
         ("grants", any(&grants["grants"])),
+        ("audit", any(&audit["records"])),
     ];
     let says_so: Vec<&str> = says_so.iter().filter(|(_, is)| *is).map(|(what, _)| *what).collect();
     assert_eq!(says_so, case.says_so, "{} {}", case.column, case.sql);
@@ -384,7 +394,7 @@ fn upkeep_works(store: &Store, story: &StoredRuns, case: &Case) {
     let report = said.json();
     assert_eq!((said.code, &report["healthy"]), (Some(1), &json!(false)), "{}: {said:?}", case.column);
     let places = report["findings"].to_string();
-    let names = [story.victim.as_str(), "victim", "digest", "revision", "frozen"];
+    let names = [story.victim.as_str(), "victim", "digest", "revision", "frozen", "audit"];
     assert!(names.iter().any(|name| places.contains(name)), "{}: {places}", case.column);
     let said = folder.run(&["check", "--store", &url, "--json"]);
     assert_eq!(said.code, Some(0), "{}: {said:?}", case.column);
@@ -448,10 +458,50 @@ fn run_case(store: &Store, case: &Case) {
         call(server.address(), "DELETE", "/v1/threads/victim", &[("authorization", &bearer)], "");
     assert_eq!(code, 204, "{}: {said}", case.column);
     server.kill();
-    if !case.column.starts_with("revisions") {
+    // A frozen agent and the audit record remain.
+    if !["revisions.text", "audit.body"].contains(&case.column) {
         let said = store.folder().run(&["doctor", "--store", &store.url(), "--json"]);
         assert_eq!(said.code, Some(0), "{}: the deleted thread left rows: {said:?}", case.column);
     }
+}
+
+/// A decodable change of the victim's last commit: only the hash chain shows it.
+const CHANGED: Case = Case {
+    column: "commits.body",
+    sql: "UPDATE commits SET body = replace(body, '\"text\":\"hi\"', '\"text\":\"ho\"') \
+          WHERE run = {run} AND last_seq = (SELECT seq FROM runs WHERE {of_run})",
+    says_so: &["state"],
+};
+
+/// The run with the changed commit is halted and shown as such; the other one continues.
+fn changed_commit_halts_only_its_run(store: &Store) {
+    let server = store.start();
+    let story = begun(&server);
+    server.kill();
+    store.plant(CHANGED.sql, &story.victim);
+    let report = store.folder().run(&["doctor", "--store", &store.url(), "--json"]).json();
+    let findings = report["findings"].as_array().expect("a list");
+    let broken = findings.iter().find(|finding| finding["code"] == "CHAIN_BROKEN").expect("it is found");
+    assert!(broken["where"].as_str().is_some_and(|place| place.contains(&story.victim)), "{broken}");
+    assert!(broken["what"].as_str().is_some_and(|what| what.contains("the commit of events")), "{broken}");
+    let server = store.start();
+    let shown = |run: &str| server.get(&format!("/v1/runs/{run}")).1["unreadable"].clone();
+    assert_eq!((shown(&story.victim), shown(&story.other)), (json!(true), Value::Null));
+    approve(&server, &story.other);
+    server.run_with(&story.other, "completed");
+    interrupt(&server, &story.victim, &CHANGED);
+    server.run_with(&story.victim, "interrupted");
+    server.kill();
+}
+
+#[test]
+fn a_changed_commit_of_a_file_halts_only_its_run() {
+    changed_commit_halts_only_its_run(&Store::File(configured(&script())));
+}
+
+#[test]
+fn a_changed_commit_of_a_database_halts_only_its_run() {
+    changed_commit_halts_only_its_run(&Store::Database(configured(&script()), Database::start()));
 }
 
 #[test]

@@ -13,7 +13,7 @@
 //!
 //! A reader replaces `RUN_ID` and `APPROVAL_ID` with their own ids. The test inserts the last ids that it saw.
 //! In `Bearer TOKEN` it inserts the token of a server without `[auth]`. Other programs of a page listen on port 9100,
-//! 9102 or 9103; the test replaces the port with a free one.
+//! 9102 or 9103; the test replaces each of them with a free port.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -106,6 +106,12 @@ fn a_tool_in_python() {
 #[test]
 fn a_tool_in_typescript() {
     follow_with("docs/tool-in-typescript.md", 4, &[("node", found("node"))]);
+}
+
+#[test]
+fn hooks_in_python_and_typescript() {
+    found("python");
+    follow_with("docs/hooks.md", 15, &[("node", found("node"))]);
 }
 
 #[test]

@@ -50,8 +50,8 @@ exit 1
 pub(crate) struct Reader {
     page: String,
     folder: PathBuf,
-    /// Replaces the port in `BESIDE_PORTS`.
-    beside_port: String,
+    /// Replace the `BESIDE_PORTS`, in this order.
+    beside_ports: [String; 3],
     shell: Child,
     typed: ChildStdin,
     out: Receiver<String>,
@@ -119,7 +119,7 @@ impl Reader {
         let mut reader = Self {
             page,
             folder,
-            beside_port: free_port(),
+            beside_ports: BESIDE_PORTS.map(|_| free_port()),
             shell,
             typed,
             out,
@@ -160,7 +160,7 @@ impl Reader {
                 if name == CONFIGURATION {
                     self.check_configuration();
                 }
-                let text = with_port(&block.text, &self.beside_port);
+                let text = with_ports(&block.text, &self.beside_ports);
                 std::fs::write(self.folder.join("desk").join(name), text).expect("it is written");
             }
             Does::Expect { is_json } => self.expect(block, *is_json),
@@ -182,7 +182,7 @@ impl Reader {
 
     /// The commands with all placeholders replaced, as a reader would do.
     fn with_ids(&self, block: &Block) -> String {
-        let mut commands = with_port(&block.text, &self.beside_port);
+        let mut commands = with_ports(&block.text, &self.beside_ports);
         for (word, id) in [("RUN_ID", &self.run), ("APPROVAL_ID", &self.approval)] {
             if commands.contains(word) {
                 let id = id.as_ref().unwrap_or_else(|| {
@@ -364,6 +364,6 @@ fn lines(from: Option<impl Read + Send + 'static>) -> Receiver<String> {
     lines
 }
 
-fn with_port(text: &str, port: &str) -> String {
-    BESIDE_PORTS.iter().fold(text.to_owned(), |text, known| text.replace(known, port))
+fn with_ports(text: &str, ports: &[String; 3]) -> String {
+    BESIDE_PORTS.iter().zip(ports).fold(text.to_owned(), |text, (known, port)| text.replace(known, port))
 }

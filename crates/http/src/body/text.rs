@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::ops::Deref;
 
+use engine::live::NOTE_CHARS_MAX;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use utoipa::openapi::{ObjectBuilder, RefOr, Schema, Type};
@@ -94,5 +95,7 @@ impl<'de, const MIN: usize, const MAX: usize> Deserialize<'de> for Text<MIN, MAX
 pub(crate) type Remark = Text<0, 4_000>;
 /// How the tool or client that performed a call describes its failure.
 pub(crate) type FaultText = Text<0, 65_536>;
+/// A log line of a tool.
+pub(crate) type NoteText = Text<0, NOTE_CHARS_MAX>;
 /// An id that the model or another client chose.
 pub(crate) type ForeignId = Text<1, 512>;

@@ -5,60 +5,42 @@ use super::{ApiError, Code};
 impl ApiError {
     #[must_use]
     pub fn no_thread(id: &str) -> Self {
-        let next = "create it with POST /v1/threads";
-        Self::new(
-            Code::ThreadNotFound,
-            format!("there is no thread `{}`, and nothing was changed; {next}", truncated(id)),
-        )
+        not_found(Code::ThreadNotFound, "thread", id, "create it with POST /v1/threads")
     }
 
     /// For creating a thread under an id that belongs to a thread which the caller may not see.
     #[must_use]
     pub fn thread_id_unavailable(id: &str) -> Self {
-        Self::new(
-            Code::ThreadNotFound,
-            format!(
-                "the thread id `{}` is not available, and nothing was changed; choose another one",
-                truncated(id)
-            ),
-        )
+        let id = truncated(id);
+        let message =
+            format!("the thread id `{id}` is not available, and nothing was changed; choose another one");
+        Self::new(Code::ThreadNotFound, message)
     }
 
     #[must_use]
     pub fn no_run(id: &str) -> Self {
-        let next = "GET /v1/runs lists them";
-        Self::new(
-            Code::RunNotFound,
-            format!("there is no run `{}`, and nothing was changed; {next}", truncated(id)),
-        )
+        not_found(Code::RunNotFound, "run", id, "GET /v1/runs lists them")
     }
 
     #[must_use]
     pub fn no_approval(id: &str) -> Self {
-        let next = "GET /v1/approvals lists the pending ones";
-        Self::new(
-            Code::ApprovalNotFound,
-            format!("there is no approval `{}`, and nothing was changed; {next}", truncated(id)),
-        )
+        not_found(Code::ApprovalNotFound, "approval", id, "GET /v1/approvals lists the pending ones")
     }
 
     #[must_use]
     pub fn no_grant(id: &str) -> Self {
-        let next = "GET /v1/grants lists them";
-        Self::new(
-            Code::GrantNotFound,
-            format!("there is no grant `{}`, and nothing was changed; {next}", truncated(id)),
-        )
+        not_found(Code::GrantNotFound, "grant", id, "GET /v1/grants lists them")
     }
 
     #[must_use]
     pub fn no_agent(name: &str) -> Self {
-        let next = "GET /v1/agents lists them";
-        Self::new(
-            Code::AgentNotFound,
-            format!("there is no agent `{}`, and nothing was changed; {next}", truncated(name)),
-        )
+        not_found(Code::AgentNotFound, "agent", name, "GET /v1/agents lists them")
     }
+}
+
+fn not_found(code: Code, what: &str, id: &str, next: &str) -> ApiError {
+    let id = truncated(id);
+    ApiError::new(code, format!("there is no {what} `{id}`, and nothing was changed; {next}"))
 }
 
 /// An id in a path may have any length; a response repeats only this much of it.

@@ -16,7 +16,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
-use crate::limits::Streams;
+use crate::limits::TenantCounter;
 
 /// From a millisecond to two minutes, in powers of two.
 const MS: Scale = Scale { exponents: 0..=17, unit: 0.001 };
@@ -62,7 +62,8 @@ impl RunCountsCache {
 
 pub(super) struct EngineCollector {
     pub(super) engine: Engine,
-    pub(super) streams: Arc<Streams>,
+    pub(super) streams: Arc<TenantCounter>,
+    pub(super) waits: Arc<TenantCounter>,
     pub(super) run_counts_cache: Arc<RunCountsCache>,
     pub(super) log_lines_dropped: Arc<AtomicU64>,
 }
@@ -78,8 +79,10 @@ impl Collector for EngineCollector {
         self.encode_runs(&mut encoder)?;
         self.encode_work(&mut encoder)?;
         self.encode_store(&mut encoder)?;
-        let streams = usize_to_i64(self.streams.count());
+        let streams = usize_to_i64(self.streams.total());
         gauge(&mut encoder, "open_streams", "Open streams", streams)?;
+        let waits = usize_to_i64(self.waits.total());
+        gauge(&mut encoder, "waiting_requests", "Requests that wait for a run", waits)?;
         let what = "Log lines that were dropped because standard error was not read fast enough";
         counter(&mut encoder, "log_lines_dropped", what, self.log_lines_dropped.load(Ordering::Relaxed))
     }

@@ -51,7 +51,7 @@ pub(crate) async fn reload(
     received: RequestBody,
 ) -> Result<Json<Agents>, ApiError> {
     let AdminReload {} = received.parse_or_empty().await?;
-    match server.reload().await {
+    match server.reload(&caller.actor()).await {
         // An operator may not see any tenant's data.
         Ok(()) if !caller.roles.has(Role::Run) && !caller.roles.has(Role::Approve) => {
             Ok(Json(Agents { agents: Vec::new() }))

@@ -33,7 +33,8 @@ const ROWS_MAX: usize = 16;
 
 /// List approvals, oldest first
 ///
-/// Only pending approvals are listed unless `status` is given.
+/// Only pending approvals are listed unless `status` is given. `run_id` and `thread_id` match every element of `path`: an
+/// approval of a delegated run is listed for each run above it, and for their threads.
 #[utoipa::path(get, path = "/v1/approvals", tag = "approvals", operation_id = "list_approvals",
     params(("status" = Option<ApprovalStatus>, Query), ("run_id" = Option<String>, Query),
         ("thread_id" = Option<String>, Query), ("limit" = Option<u32>, Query), ("cursor" = Option<String>, Query)),
@@ -48,6 +49,7 @@ pub(crate) async fn list(
     let filter = ApprovalFilter {
         status: Some(status),
         run: query.text("run_id").map(RunId::from),
+        descendants: true,
         thread: query.text("thread_id").map(ThreadId::from),
         changed_after: 0,
     };
@@ -98,7 +100,7 @@ pub(crate) async fn show(
 /// Sends the pending approvals first, then every approval that is opened or closed. Each frame is an event of type
 /// `approval` without an id, so a client that reconnects starts over.
 #[utoipa::path(get, path = "/v1/approvals/stream", tag = "approvals", operation_id = "stream_approvals",
-    responses((status = 200, description = "A stream of server-sent events. The data of each event is an approval", body = String, content_type = "text/event-stream")))]
+    responses((status = 200, description = "A stream of server-sent events. The data of each event is an approval", body = Vec<Approval>, content_type = "text/event-stream")))]
 pub(crate) async fn stream(
     State(server): State<Arc<Server>>,
     caller: Caller,

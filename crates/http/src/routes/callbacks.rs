@@ -1,4 +1,5 @@
-//! Callbacks: a tool that answered 202 reports the outcome of its call.
+//! Callbacks: a tool that answered 202 reports the outcome of its call. While a call is under way, its tool may also
+//! send logs and progress.
 
 use std::sync::Arc;
 
@@ -7,6 +8,7 @@ use axum::extract::State;
 use engine::callback::{AttemptState, ReportedAttempt};
 use engine::deciding::{Answer, Decide, Resumption};
 use engine::feed::FeedItem;
+use engine::live::ToolNoteBody;
 use engine::store::StoreError;
 use engine::tool::ToolAnswer;
 use machine::call::Call;
@@ -15,25 +17,29 @@ use machine::id::{DecisionId, Digest, Principal, SuspensionId, ToolName};
 use machine::inbox::{Refusal, Verdict};
 use tokio::time::Instant;
 
-use crate::body::{DERIVED_ID_PREFIX, Report, ReportOutcome};
+use crate::body::{DERIVED_ID_PREFIX, Report, ReportContent, ReportOutcome};
 use crate::callback_auth::CallbackCaller;
 use crate::error::{ApiError, ReportRefusal};
 use crate::extract::RequestBody;
 use crate::server::Server;
-use crate::wire::decision::DecisionResult;
+use crate::wire::decision::{DecisionResult, Outcome};
 
-/// Report the outcome of a tool call that was answered with 202
+/// Report the outcome of a tool call that was answered with 202, or its progress
 ///
+/// Logs and progress are shown to the watchers of the run while the call is under way. They are not stored.
 /// The callback address and its token come with the tool call. An API key is neither needed nor accepted.
 #[utoipa::path(post, path = "/v1/callbacks/{callback}", tag = "callbacks", operation_id = "report",
     params(("callback" = String, Path)), request_body = Report,
-    responses((status = 200, description = "The report is stored, and the run continues", body = DecisionResult)))]
+    responses((status = 200, description = "The outcome is stored, and the run continues; or the note is shown to the watchers of the run", body = DecisionResult)))]
 pub(crate) async fn report(
     State(server): State<Arc<Server>>,
     CallbackCaller { about, permit }: CallbackCaller,
     received: RequestBody,
 ) -> Result<Json<DecisionResult>, ApiError> {
-    let outcome = received.parse::<Report>().await?.into_outcome()?;
+    let outcome = match received.parse::<Report>().await?.into_content()? {
+        ReportContent::Outcome(outcome) => outcome,
+        ReportContent::Note(note) => return show_note(&server, &about, note).await,
+    };
     let began = Instant::now();
     let until = began + server.limits.decision_timeout;
     let mut continues = true;
@@ -87,6 +93,27 @@ pub(crate) async fn report(
         | Verdict::AlreadyApplied
         | Verdict::ToolChanged => Err(callback_spent(&server, &about).await?),
     }
+}
+
+/// Diagnostics for watchers. They change nothing, so they need not wait for the tool's own 202.
+async fn show_note(
+    server: &Server,
+    about: &ReportedAttempt,
+    note: ToolNoteBody,
+) -> Result<Json<DecisionResult>, ApiError> {
+    let Some(run) = server.engine.view(&about.tenant, &about.run).await? else {
+        return Err(ApiError::report_refused(ReportRefusal::NoLongerHeld, about, None));
+    };
+    let control = run.decoded()?;
+    let call = match (about.attempt_state(control), control.call(&about.call)) {
+        (AttemptState::Held { .. } | AttemptState::InDoubt { .. } | AttemptState::InFlight, Some(call)) => {
+            call
+        }
+        (_, None) | (AttemptState::NotAwaited, _) => return Err(callback_spent(server, about).await?),
+    };
+    server.engine.show_tool_note(about, &call.tool, call.step, run.seq, note);
+    let message = "it is shown to the watchers of the run, and is not stored";
+    Ok(Json(DecisionResult::new(about.call.as_str(), None, Outcome::Applied, message)))
 }
 
 fn decision(

@@ -80,7 +80,7 @@ pub(crate) async fn revoke(
     if !may_see(&server, &caller, &view).await? {
         return Err(ApiError::no_grant(id.as_str()));
     }
-    match store.revoke_grant(&caller.tenant, &id).await {
+    match store.revoke_grant(&caller.tenant, &id, &caller.actor()).await {
         Ok(()) => Ok(StatusCode::NO_CONTENT),
         Err(StoreError::NotFound) => Err(ApiError::no_grant(id.as_str())),
         Err(refused) => Err(refused.into()),
@@ -109,7 +109,7 @@ pub(crate) async fn revoke_by(
             if !may_see(&server, &caller, view).await? {
                 continue;
             }
-            match store.revoke_grant(&caller.tenant, &view.grant.id).await {
+            match store.revoke_grant(&caller.tenant, &view.grant.id, &caller.actor()).await {
                 Ok(()) => revoked += 1,
                 // Another request revoked it first.
                 Err(StoreError::NotFound) => {}

@@ -3,6 +3,7 @@
 
 pub(crate) mod agents;
 pub(crate) mod approvals;
+pub(crate) mod audit;
 pub(crate) mod callbacks;
 pub(crate) mod decisions;
 pub(crate) mod events;

@@ -8,12 +8,14 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
+use engine::Engine;
 use engine::store::{LogEntry, Page, RunFilter, RunView, StoreError, StoreFailure, Tenant};
 use machine::id::{AgentName, RunId, ThreadId};
 use machine::inbox::{Refusal, Verdict};
 use machine::projection_rows::PublicRunStatus;
 use machine::transcript::Messages;
 use serde::Serialize;
+use serde_json::Value;
 
 use crate::access::Caller;
 use crate::body::Interrupt;
@@ -24,6 +26,7 @@ use crate::idempotency::IdempotentRequest;
 use crate::paging::PageBuilder;
 use crate::response_budget::{over_budget, with_reservation};
 use crate::routes::threads;
+use crate::run_wait::{RunWait, WAIT_DESCRIPTION, is_settled, parse_wait};
 use crate::server::Server;
 use crate::wire::call::{CallFold, Calls};
 use crate::wire::enums::RunStatus;
@@ -95,15 +98,23 @@ fn only_agent(caller: &Caller) -> Option<AgentName> {
 }
 
 /// Get a run
-#[utoipa::path(get, path = "/v1/runs/{id}", tag = "runs", operation_id = "show_run", params(("id" = String, Path)),
+///
+/// With `wait`, the response is held back until the run has ended or waits, but for no longer than that.
+#[utoipa::path(get, path = "/v1/runs/{id}", tag = "runs", operation_id = "show_run",
+    params(("id" = String, Path), ("wait" = Option<String>, Query, description = WAIT_DESCRIPTION)),
     responses((status = 200, description = "The run", body = Run)))]
 pub(crate) async fn show(
     State(server): State<Arc<Server>>,
     caller: Caller,
     RunPath(run): RunPath,
+    parts: Parts,
 ) -> Result<Json<Run>, ApiError> {
-    let view = find_run(&server, &caller, &run).await?;
-    Ok(Json(run_with_output(&server, &caller, &view).await?))
+    let wait = parse_wait(&QueryParams::parse(&parts, &["wait"])?)?;
+    let mut view = find_run(&server, &caller, &run).await?;
+    if let Some(duration) = wait.filter(|_| !is_settled(view.shown_status())) {
+        view = RunWait::reserve(&server, &caller, duration)?.until_settled(view).await?;
+    }
+    Ok(Json(run_with_answer(&server, &caller, &view).await?))
 }
 
 /// List the tool calls of a run, in the order in which the model requested them
@@ -298,7 +309,7 @@ pub(crate) async fn interrupt(
     let was_asked = idempotent.was_started().await?;
     if before.status.ended() && !was_asked {
         // Nothing changes, and a repeat gets the same response, so there is nothing to store.
-        return Ok((StatusCode::OK, Json(run_with_output(&server, &caller, &before).await?)).into_response());
+        return Ok((StatusCode::OK, Json(run_with_answer(&server, &caller, &before).await?)).into_response());
     }
     idempotent.mark_started().await;
     let verdict = server
@@ -317,7 +328,7 @@ pub(crate) async fn interrupt(
             StatusCode::ACCEPTED
         }
     };
-    idempotent.store_and_respond(status, &run_with_output(&server, &caller, &after).await?).await
+    idempotent.store_and_respond(status, &run_with_answer(&server, &caller, &after).await?).await
 }
 
 /// The run with this id, if it belongs to the caller's tenant and the caller may see its agent's runs.
@@ -326,17 +337,25 @@ pub(crate) async fn find_run(server: &Server, caller: &Caller, run: &RunId) -> R
     view.filter(|view| caller.may_see(&view.agent)).ok_or_else(|| ApiError::no_run(run.as_str()))
 }
 
-/// The run with its output, which is read from its log.
-async fn run_with_output(server: &Server, caller: &Caller, view: &RunView) -> Result<Run, ApiError> {
+/// The run with its final answer and its output, which are read from its log.
+async fn run_with_answer(server: &Server, caller: &Caller, view: &RunView) -> Result<Run, ApiError> {
     let run = Run::from_view(view);
-    if view.control.as_ref().is_none_or(|control| control.output.is_none()) {
-        return Ok(run);
-    }
-    match server.engine.output(&caller.tenant, &view.id).await {
-        Ok(output) => Ok(Run { output, ..run }),
+    match read_answer(&server.engine, &caller.tenant, view).await {
+        Ok((text, output)) => Ok(Run { text, output, ..run }),
         Err(StoreError::Failed(StoreFailure::Corrupt(_))) => Ok(Run { unreadable: true, ..run }),
         Err(refused) => Err(run_refused(&view.id, refused)),
     }
+}
+
+async fn read_answer(
+    engine: &Engine,
+    tenant: &Tenant,
+    view: &RunView,
+) -> Result<(Option<String>, Option<Value>), StoreError> {
+    let text = engine.final_text(tenant, view).await?;
+    let wants_output = view.control.as_ref().is_some_and(|control| control.output.is_some());
+    let output = if wants_output { engine.output(tenant, &view.id).await? } else { None };
+    Ok((text, output))
 }
 
 /// The status of a run that blocks a request.

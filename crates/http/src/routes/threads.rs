@@ -8,7 +8,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::response::IntoResponse;
-use engine::store::{Page, StoreError, ThreadView};
+use engine::store::{Deleted, Deletion, Page, StoreError, ThreadView};
 use machine::id::ThreadId;
 use machine::thread::ThreadState;
 use uuid::Uuid;
@@ -20,6 +20,7 @@ use crate::extract::{QueryParams, RequestBody, ThreadPath};
 use crate::paging::PageBuilder;
 use crate::routes::runs::run_status;
 use crate::server::Server;
+use crate::setup::Role;
 use crate::wire::page::{Threads, parse_page};
 use crate::wire::thread::Thread;
 
@@ -116,6 +117,8 @@ pub(crate) async fn show(
 }
 
 /// Delete a thread with its runs, approvals and logs
+///
+/// The audit record keeps an entry of it. If an approval of the thread was decided, this needs the role `admin`.
 #[utoipa::path(delete, path = "/v1/threads/{id}", tag = "threads", operation_id = "delete_thread",
     params(("id" = String, Path)),
     responses((status = 204, description = "The thread is deleted")))]
@@ -128,8 +131,11 @@ pub(crate) async fn delete(
     if caller.agents().is_some() {
         find_thread(&server, &caller, &id).await?;
     }
-    match server.engine.store().delete_thread(&caller.tenant, &id).await {
-        Ok(()) => Ok(StatusCode::NO_CONTENT),
+    let decided_approvals = caller.roles.has(Role::Admin);
+    let deletion = Deletion { actor: caller.actor(), decided_approvals };
+    match server.engine.delete_thread(&caller.tenant, &id, &deletion).await {
+        Ok(Deleted::Thread) => Ok(StatusCode::NO_CONTENT),
+        Ok(Deleted::Nothing) => Err(caller.denial(&[Role::Admin], &server)),
         Err(StoreError::NotFound) => Err(ApiError::no_thread(id.as_str())),
         Err(StoreError::Stale) => Err(thread_in_use(&server, &caller, &id).await?),
         Err(refused) => Err(refused.into()),
@@ -148,8 +154,7 @@ pub(crate) async fn auto_approve(
 ) -> Result<Json<Thread>, ApiError> {
     let request: AutoApprove = received.parse().await?;
     find_thread(&server, &caller, &id).await?;
-    let by = request.enabled.then_some(&caller.principal);
-    match server.engine.auto_approve(&caller.tenant, &id, by).await {
+    match server.engine.auto_approve(&caller.tenant, &id, request.enabled, &caller.actor()).await {
         Ok(()) => Ok(Json(to_wire(&find_thread(&server, &caller, &id).await?)?)),
         Err(StoreError::NotFound) => Err(ApiError::no_thread(id.as_str())),
         Err(refused) => Err(refused.into()),

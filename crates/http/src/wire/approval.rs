@@ -139,10 +139,7 @@ impl Approval {
             idempotency_key: asked.and_then(|arguments| sent_key(view, arguments)),
             question: opened.and_then(|opened| opened.question.clone()),
             schema: opened.and_then(|opened| opened.schema.as_ref()).map(|schema| (**schema).clone()),
-            choices: match view.kind {
-                Kind::InDoubt => Some(vec![Choice::Retry, Choice::GiveUp]),
-                Kind::Approval | Kind::ClientTool | Kind::External | Kind::Question | Kind::ChildRun => None,
-            },
+            choices: (view.kind == Kind::InDoubt).then(|| vec![Choice::Retry, Choice::GiveUp]),
             path: view.path.iter().map(PathStep::from_entry).collect(),
             status: view.status.into(),
             created_at: view.created_at.into(),
@@ -210,10 +207,7 @@ impl Approval {
 /// The idempotency key that the attempts of a call in doubt sent. No other kind of suspension is opened after an
 /// attempt whose outcome is unknown.
 fn sent_key(view: &SuspensionView, arguments: &Arguments) -> Option<String> {
-    match view.kind {
-        Kind::InDoubt => Some(idempotency_key(&view.run, &view.call, &arguments.digest())),
-        Kind::Approval | Kind::ClientTool | Kind::External | Kind::Question | Kind::ChildRun => None,
-    }
+    (view.kind == Kind::InDoubt).then(|| idempotency_key(&view.run, &view.call, &arguments.digest()))
 }
 
 /// One run on the path to a held call. `call_id` is its call that started the next run; in the last entry it is the

@@ -221,10 +221,8 @@ impl CallFold {
 
     fn suspend(&mut self, opened: &OpenedSuspension, at: Timestamp) {
         self.set_arguments(&opened.call_id, opened.arguments.as_ref());
-        let key = match opened.held.kind() {
-            Kind::InDoubt => self.sent_key(&opened.call_id),
-            Kind::Approval | Kind::ClientTool | Kind::External | Kind::Question | Kind::ChildRun => None,
-        };
+        let in_doubt = opened.held.kind() == Kind::InDoubt;
+        let key = if in_doubt { self.sent_key(&opened.call_id) } else { None };
         let suspension = Suspension::from_opened(opened, at, key);
         self.set_status(&opened.call_id, Status::Suspended, |call| call.suspension = Some(suspension));
     }

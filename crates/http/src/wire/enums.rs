@@ -1,5 +1,6 @@
 //! Wire words for domain enums. A variant without a word does not compile.
 
+use engine::store::MessageOrder as StoredOrder;
 use machine::checkpoint::Checkpoint as StoredCheckpoint;
 use machine::phase::Phase as HookPhase;
 use machine::projection_rows::{ApprovalStatus as DomainApprovalStatus, PublicRunStatus, Role as StoredRole};
@@ -118,6 +119,11 @@ wire_enum! {
         Assistant = "assistant",
         Tool = "tool",
         Note = "note",
+    }
+
+    MessageOrder = StoredOrder {
+        OldestFirst = "asc",
+        NewestFirst = "desc",
     }
 
     Checkpoint = StoredCheckpoint {

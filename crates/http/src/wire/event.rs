@@ -6,6 +6,7 @@ use machine::id::{CallId, Principal, RunId, SuspensionId, ThreadId};
 use machine::phase::{Action, Phase};
 use machine::projection_rows::PublicRunStatus;
 use machine::status::{RunStatus, WaitingOn};
+use machine::suspension::{Held, ResumeMode};
 use machine::termination::Termination as DomainTermination;
 use machine::tool::Arguments;
 use serde::Serialize;
@@ -38,6 +39,7 @@ pub struct Envelope {
     /// When the event happened; null if the event cannot be decoded.
     pub ts: Option<Time>,
     pub v: u16,
+    #[schema(value_type = Object)]
     pub payload: Payload,
     /// The name of the checkpoint. Only on the last event of a commit.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -51,8 +53,8 @@ pub struct Envelope {
 }
 
 impl Envelope {
-    /// `body` is what other events contain of the message that this event adds, or of the end of the run. A
-    /// [`super::hydrate::EventHydrator`] collects it.
+    /// `body` is what other events contain of the message that this event adds, of its call, or of the end of the run.
+    /// A [`super::hydrate::EventHydrator`] collects it.
     #[must_use]
     pub fn new(thread: &ThreadId, run: &RunId, committed: &CommittedEvent, body: HydratedBody) -> Self {
         let event = &*committed.event;
@@ -141,14 +143,17 @@ fn payload(run: &RunId, event: &Event, body: HydratedBody) -> Payload {
         }
         Fact::ApprovalRequested(opened) => approval_requested(opened),
         Fact::ApprovalVoided { call_id, approval_id, reason, by, .. } => {
-            voided(text(call_id), approval_id, *reason, by.as_ref())
+            voided(call_id, body.tool, approval_id, *reason, by.as_ref())
         }
-        Fact::ToolApproved { call_id, by, arguments, .. } => decided(call_id, by, None, arguments.as_ref()),
-        Fact::ToolDenied { call_id, by, reason, .. } => decided(call_id, by, reason.as_ref(), None),
-        Fact::ToolSuspended(opened) => suspended(opened),
-        Fact::ToolResumed { call_id, mode, by, .. } => {
-            let by = by.as_str().into();
-            Payload::Resumed(Resumed { call_id: text(call_id), mode: (*mode).into(), by })
+        Fact::ToolApproved { call_id, approval_id, by, note, arguments, .. } => {
+            decided(call_id, body.tool, approval_id, by, note.as_ref(), arguments.as_ref())
+        }
+        Fact::ToolDenied { call_id, approval_id, by, reason, .. } => {
+            decided(call_id, body.tool, approval_id, by, reason.as_ref(), None)
+        }
+        Fact::ToolSuspended(opened) => suspended(opened, body),
+        Fact::ToolResumed { call_id, suspension_id, mode, by, .. } => {
+            resumed(call_id, body.tool, suspension_id, *mode, by)
         }
         Fact::ExecutionStarted { call_id, tool, attempt, rule, let_through_by, .. } => {
             let let_through_by = let_through_by.as_ref().map(|by| by.as_str().into());
@@ -157,14 +162,14 @@ fn payload(run: &RunId, event: &Event, body: HydratedBody) -> Payload {
         }
         Fact::ExecutionSucceeded { call_id, result, warning, .. } => {
             let (result, warning) = (result.clone(), warning.clone());
-            Payload::Succeeded(Succeeded { call_id: text(call_id), result, warning })
+            Payload::Succeeded(Succeeded { call_id: text(call_id), tool: body.tool, result, warning })
         }
         Fact::ExecutionFailed { call_id, error, outcome_unknown } => {
             let (error, outcome_unknown) = (CallError::from_stored(error), outcome_unknown.then_some(true));
-            Payload::Failed(Failed { call_id: text(call_id), error, outcome_unknown })
+            Payload::Failed(Failed { call_id: text(call_id), tool: body.tool, error, outcome_unknown })
         }
         Fact::ToolCancelled { call_id, reason, text: said, outcome_unknown, .. } => {
-            cancelled(call_id, said.as_deref().unwrap_or(reason.as_str()), *outcome_unknown)
+            cancelled(call_id, body.tool, said.as_deref().unwrap_or(reason.as_str()), *outcome_unknown)
         }
         Fact::ChildStarted { call_id, run_id, .. } | Fact::ChildEnded { call_id, run_id, .. } => {
             Payload::Child(Child { call_id: text(call_id), run_id: run_id.as_str().into() })
@@ -268,37 +273,86 @@ fn approval_requested(opened: &OpenedSuspension) -> Payload {
     })
 }
 
-fn suspended(opened: &OpenedSuspension) -> Payload {
+fn suspended(opened: &OpenedSuspension, body: HydratedBody) -> Payload {
+    let child = match &opened.held {
+        Held::ChildRun { run, .. } => Some(run.as_str().into()),
+        Held::Approval { .. } | Held::ClientTool | Held::External | Held::Question | Held::InDoubt { .. } => {
+            None
+        }
+    };
     Payload::Suspended(Suspended {
         call_id: text(&opened.call_id),
+        tool: opened.tool.as_str().into(),
         kind: opened.held.kind().into(),
+        suspension_id: opened.suspension_id.as_str().into(),
+        arguments: opened.arguments.as_ref().map(super::arguments).or(body.arguments).unwrap_or_default(),
         question: opened.question.clone(),
+        schema: opened.schema.as_ref().map(|schema| (**schema).clone()),
+        resume_mode: opened.mode.into(),
+        expires_at: opened.expiry.map(|expiry| expiry.at.into()),
+        child_run_id: child,
         rule: opened.rule,
         let_through_by: opened.let_through_by.as_ref().map(|by| by.as_str().into()),
     })
 }
 
-fn voided(call_id: String, approval: &SuspensionId, reason: VoidReason, by: Option<&Principal>) -> Payload {
+fn resumed(
+    call: &CallId,
+    tool: String,
+    suspension: &SuspensionId,
+    mode: ResumeMode,
+    by: &Principal,
+) -> Payload {
+    Payload::Resumed(Resumed {
+        call_id: text(call),
+        tool,
+        suspension_id: suspension.as_str().into(),
+        mode: mode.into(),
+        by: by.as_str().into(),
+    })
+}
+
+fn voided(
+    call: &CallId,
+    tool: String,
+    approval: &SuspensionId,
+    reason: VoidReason,
+    by: Option<&Principal>,
+) -> Payload {
     Payload::ApprovalVoided(ApprovalVoided {
-        call_id,
+        call_id: text(call),
+        tool,
         approval_id: approval.as_str().into(),
         reason: reason.as_str().into(),
         by: by.map(|by| by.as_str().into()),
     })
 }
 
-fn decided(call: &CallId, by: &Principal, reason: Option<&String>, edited: Option<&Arguments>) -> Payload {
+/// The `reason` of a decision for which no person gave one.
+const NO_REASON: &str = "no reason given";
+
+fn decided(
+    call: &CallId,
+    tool: String,
+    approval: &SuspensionId,
+    by: &Principal,
+    reason: Option<&String>,
+    edited: Option<&Arguments>,
+) -> Payload {
     Payload::Decided(Decided {
         call_id: text(call),
+        tool,
+        approval_id: approval.as_str().into(),
         by: by.as_str().into(),
-        reason: reason.cloned(),
+        reason: reason.filter(|reason| !reason.is_empty()).map_or(NO_REASON, String::as_str).to_owned(),
         arguments: edited.map(super::arguments),
     })
 }
 
-fn cancelled(call: &CallId, reason: &str, outcome_unknown: bool) -> Payload {
+fn cancelled(call: &CallId, tool: String, reason: &str, outcome_unknown: bool) -> Payload {
     Payload::Cancelled(Cancelled {
         call_id: text(call),
+        tool,
         reason: reason.to_owned(),
         outcome_unknown: outcome_unknown.then_some(true),
     })

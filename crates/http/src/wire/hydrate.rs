@@ -27,7 +27,7 @@ pub struct EventHydrator {
     user_message: Option<UserMessage>,
     /// The caller who interrupted the run, kept until the envelope of its last event is built.
     interrupted_by: Option<Principal>,
-    /// Calls that a later message may still refer to.
+    /// Calls that a later message or event may still refer to.
     calls: BTreeMap<CallId, TrackedCall>,
     /// Notes that hooks asked for, by the seq of the event that contains them.
     notes: BTreeMap<u64, String>,
@@ -35,37 +35,69 @@ pub struct EventHydrator {
     output: Option<String>,
     /// Events held back: an assistant message whose calls have not all been read, and everything after it.
     buffered: VecDeque<CommittedEvent>,
-    /// The caller reads large results again when a message needs them.
-    drops_large_results: bool,
+    /// The caller reads large results and arguments again when an envelope needs them.
+    drops_large_events: bool,
 }
 
-/// Larger results are not kept until their message, if the caller can read them again.
-const BUFFERED_RESULT_BYTES_MAX: usize = 16 * 1024;
+/// Larger results and arguments are not kept, if the caller can read them again.
+const BUFFERED_EVENT_BYTES_MAX: usize = 16 * 1024;
 
 #[derive(Clone, Debug)]
 struct TrackedCall {
     tool: ToolName,
+    /// The last event that set the arguments.
+    arguments: Option<NeededEvent>,
     changed: Option<(ChangedBy, Arc<Value>)>,
-    settled: Option<SettledEvent>,
+    /// The event that settled the call. The result text is built only when a message needs it.
+    settled: Option<NeededEvent>,
 }
 
-/// The event that settled a call. The result text is built only when a message needs it.
+/// An event that a later envelope may need.
 #[derive(Clone, Debug)]
-enum SettledEvent {
-    Loaded(Arc<Event>),
+enum NeededEvent {
+    Loaded(CommittedEvent),
     /// Not kept; it is in the log at this seq.
     AtSeq(u64),
 }
 
-impl TrackedCall {
-    fn result(&self) -> Option<String> {
-        match self.settled.as_ref()? {
-            SettledEvent::Loaded(event) => {
-                let changed = self.changed.as_ref().map(|(by, value)| (*by, &**value));
-                result_text(&event.fact, changed, usize::MAX)
-            }
-            SettledEvent::AtSeq(_) => None,
+impl NeededEvent {
+    const fn loaded(&self) -> Option<&CommittedEvent> {
+        match self {
+            Self::Loaded(event) => Some(event),
+            Self::AtSeq(_) => None,
         }
+    }
+
+    const fn missing_seq(&self) -> Option<u64> {
+        match self {
+            Self::Loaded(_) => None,
+            Self::AtSeq(seq) => Some(*seq),
+        }
+    }
+
+    fn drop_if_large(&mut self) {
+        if let Self::Loaded(committed) = self
+            && committed.weight() > BUFFERED_EVENT_BYTES_MAX
+        {
+            *self = Self::AtSeq(committed.event.seq);
+        }
+    }
+}
+
+impl TrackedCall {
+    const fn new(tool: ToolName) -> Self {
+        Self { tool, arguments: None, changed: None, settled: None }
+    }
+
+    fn result(&self) -> Option<String> {
+        let settled = self.settled.as_ref()?.loaded()?;
+        let changed = self.changed.as_ref().map(|(by, value)| (*by, &**value));
+        result_text(&settled.event.fact, changed, usize::MAX)
+    }
+
+    fn arguments(&self) -> Option<Value> {
+        let (_, arguments) = self.arguments.as_ref()?.loaded()?.event.fact.arguments()?;
+        Some(super::arguments(arguments))
     }
 }
 
@@ -81,39 +113,39 @@ impl EventHydrator {
             notes: BTreeMap::new(),
             output: None,
             buffered: VecDeque::new(),
-            drops_large_results: false,
+            drops_large_events: false,
         }
     }
 
     /// For a caller that can read the log: it [supplies](Self::supply_event) the event that is
-    /// [missing](Self::missing_event) before it hydrates the next one. Large results are not kept until their message.
+    /// [missing](Self::missing_event) before it hydrates the next one. Large results and arguments are not kept until
+    /// an envelope needs them.
     #[must_use]
-    pub const fn dropping_large_results(mut self) -> Self {
-        self.drops_large_results = true;
+    pub const fn dropping_large_events(mut self) -> Self {
+        self.drops_large_events = true;
         self
     }
 
     /// The seq of the event that the caller must supply before it hydrates this one.
     #[must_use]
     pub fn missing_event(&self, committed: &CommittedEvent) -> Option<u64> {
-        let Fact::MessageAdded(
+        let fact = &committed.event.fact;
+        if let Fact::MessageAdded(
             Stored::Tool { call_id, body: ToolBody::Settled { .. }, .. }
             | Stored::Note { call_id, body: NoteBody::Late { .. }, .. },
-        ) = &committed.event.fact
-        else {
-            return None;
-        };
-        match self.calls.get(call_id)?.settled.as_ref()? {
-            SettledEvent::AtSeq(seq) => Some(*seq),
-            SettledEvent::Loaded(_) => None,
+        ) = fact
+        {
+            return self.calls.get(call_id)?.settled.as_ref()?.missing_seq();
         }
+        if lacks_arguments(fact) {
+            return self.calls.get(fact.call_id()?)?.arguments.as_ref()?.missing_seq();
+        }
+        None
     }
 
     /// Takes the event whose seq [`Self::missing_event`] returned.
-    pub fn supply_event(&mut self, event: &Arc<Event>) {
-        if let Some(call_id) = event.fact.settled_call() {
-            self.update_call(call_id, |call| call.settled = Some(SettledEvent::Loaded(event.clone())));
-        }
+    pub fn supply_event(&mut self, committed: &CommittedEvent) {
+        self.track(committed);
     }
 
     /// Holds back an assistant message and what follows it until all its calls have been read. The last event of the
@@ -124,16 +156,25 @@ impl EventHydrator {
             return Vec::new();
         }
         let (ready, envelopes) = self.flush();
-        // Dropped only if it was flushed by itself: among several events, a message in the same flush may need it.
-        if ready.len() == 1
-            && let Some(single) = ready.front()
-            && self.drops_large_results
-            && single.weight() > BUFFERED_RESULT_BYTES_MAX
-            && let Some(call_id) = single.event.fact.settled_call()
-        {
-            self.update_call(call_id, |call| call.settled = Some(SettledEvent::AtSeq(single.event.seq)));
+        if self.drops_large_events {
+            self.drop_large_events(&ready);
         }
         envelopes
+    }
+
+    fn drop_large_events(&mut self, flushed: &VecDeque<CommittedEvent>) {
+        // A result is dropped only if it was flushed by itself: among several events, a message in the same flush may
+        // need it.
+        let is_single = flushed.len() == 1;
+        for committed in flushed {
+            let Some(call) = committed.event.fact.call_id().and_then(|id| self.calls.get_mut(id)) else {
+                continue;
+            };
+            call.arguments.iter_mut().for_each(NeededEvent::drop_if_large);
+            if is_single {
+                call.settled.iter_mut().for_each(NeededEvent::drop_if_large);
+            }
+        }
     }
 
     fn flush(&mut self) -> (VecDeque<CommittedEvent>, Vec<Envelope>) {
@@ -173,16 +214,31 @@ impl EventHydrator {
     }
 
     fn envelope_for(&mut self, committed: &CommittedEvent, requested: &mut RequestedArguments) -> Envelope {
-        if let Some(call_id) = committed.event.fact.settled_call() {
-            self.update_call(call_id, |call| {
-                call.settled = Some(SettledEvent::Loaded(committed.event.clone()))
-            });
-        }
+        self.track(committed);
         let body = self.apply(&committed.event, requested);
         Envelope::new(&self.thread, &self.run, committed, body)
     }
 
-    /// Remembers what later messages will need, and returns the body if this event adds a message.
+    /// Remembers the event if it sets the arguments of its call, or settles it.
+    fn track(&mut self, committed: &CommittedEvent) {
+        let fact = &committed.event.fact;
+        let Some(call_id) = fact.call_id() else { return };
+        if let Fact::ToolRequested { tool, .. } = fact
+            && !self.calls.contains_key(call_id)
+        {
+            // The message with the call cannot be decoded.
+            self.calls.insert(call_id.clone(), TrackedCall::new(tool.clone()));
+        }
+        let Some(call) = self.calls.get_mut(call_id) else { return };
+        if fact.settlement().is_some() {
+            call.settled = Some(NeededEvent::Loaded(committed.clone()));
+        }
+        if fact.arguments().is_some() {
+            call.arguments = Some(NeededEvent::Loaded(committed.clone()));
+        }
+    }
+
+    /// Remembers what later envelopes will need, and returns what this one needs of other events.
     fn apply(&mut self, event: &Event, requested: &mut RequestedArguments) -> HydratedBody {
         let fact = &event.fact;
         if let Fact::MessageAdded(message) = fact {
@@ -205,7 +261,18 @@ impl EventHydrator {
         if let (Some(call_id), Some((by, value))) = (fact.call_id(), fact.changed_arguments()) {
             self.update_call(call_id, |call| call.changed = Some((by, value.clone())));
         }
-        HydratedBody::default()
+        self.call_body(fact)
+    }
+
+    fn call_body(&self, fact: &Fact) -> HydratedBody {
+        let Some(call) = fact.call_id().and_then(|id| self.calls.get(id)) else {
+            return HydratedBody::default();
+        };
+        HydratedBody {
+            tool: call.tool.as_str().into(),
+            arguments: lacks_arguments(fact).then(|| call.arguments()).flatten(),
+            ..HydratedBody::default()
+        }
     }
 
     fn message_body(&mut self, message: &Stored, requested: &mut RequestedArguments) -> HydratedBody {
@@ -219,9 +286,7 @@ impl EventHydrator {
             Stored::Assistant { text, calls, output, .. } => {
                 self.output = output.as_ref().filter(|fit| **fit == OutputFit::Fits).map(|_| text.clone());
                 for call in calls {
-                    let tool = call.tool.clone();
-                    let tracked = TrackedCall { tool, changed: None, settled: None };
-                    self.calls.insert(call.call_id.clone(), tracked);
+                    self.calls.insert(call.call_id.clone(), TrackedCall::new(call.tool.clone()));
                 }
                 let tool_calls = calls.iter().map(|call| tool_call(call, requested)).collect();
                 HydratedBody { content: Value::String(text.clone()), tool_calls, ..HydratedBody::default() }
@@ -249,6 +314,11 @@ impl EventHydrator {
             change(call);
         }
     }
+}
+
+/// Whether the fact shows arguments that it does not contain: those of a call whose tool holds it.
+fn lacks_arguments(fact: &Fact) -> bool {
+    matches!(fact, Fact::ToolSuspended(opened) if opened.arguments.is_none())
 }
 
 /// Arguments of the calls that are requested in the buffered events.

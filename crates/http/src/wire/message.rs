@@ -60,7 +60,7 @@ pub struct ToolCall {
     pub arguments: Value,
 }
 
-/// What other events of the log contain of a message, or of the end of a run.
+/// What other events of the log contain of a message, of a call, or of the end of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct HydratedBody {
     pub content: Value,
@@ -69,6 +69,10 @@ pub struct HydratedBody {
     pub by: Option<String>,
     /// The output with which the run ended.
     pub output: Option<Value>,
+    /// The tool of the call that the event is about. Empty for any other event.
+    pub tool: String,
+    /// The arguments of the call, for an event that shows them and does not contain them.
+    pub arguments: Option<Value>,
 }
 
 impl Message {

@@ -7,7 +7,9 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::approval::Approval;
+use super::audit::ListedAuditRecord;
 use super::event::Envelope;
+use super::event_schema::Event;
 use super::grant::Grant;
 use super::message::Message;
 use super::run::Run;
@@ -79,6 +81,13 @@ pub struct Grants {
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct AuditRecords {
+    pub records: Vec<ListedAuditRecord>,
+    /// Cursor of the next page; null on the last page.
+    pub next_cursor: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct Messages {
     pub messages: Vec<Message>,
     /// Cursor of the next page; null on the last page.
@@ -87,6 +96,7 @@ pub struct Messages {
 
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct Events {
+    #[schema(value_type = Vec<Event>)]
     pub events: Vec<Envelope>,
     /// Sequence number of the run's newest event, whether or not it is on this page.
     pub last_seq: u64,

@@ -12,7 +12,7 @@ use super::run::{Pending, RunError, Termination, Usage};
 use super::time::Time;
 
 /// The payload of an event. The `type` of the event determines which of these it is.
-#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Payload {
     Status(Status),
@@ -186,6 +186,8 @@ pub struct ApprovalRequested {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct ApprovalVoided {
     pub call_id: String,
+    /// Empty only if the events that name the tool cannot be decoded.
+    pub tool: String,
     pub approval_id: String,
     pub reason: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -197,10 +199,12 @@ pub struct ApprovalVoided {
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct Decided {
     pub call_id: String,
+    /// Empty only if the events that name the tool cannot be decoded.
+    pub tool: String,
+    pub approval_id: String,
     pub by: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
-    pub reason: Option<String>,
+    /// The approver's note or reason, `expired` for an expiry, and `no reason given` if there is none.
+    pub reason: String,
     /// The arguments that will run. Absent unless the approver edited them.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Value>, nullable = false)]
@@ -208,13 +212,30 @@ pub struct Decided {
 }
 
 /// Payload of `tool.suspended`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct Suspended {
     pub call_id: String,
+    pub tool: String,
     pub kind: SuspensionKind,
+    pub suspension_id: String,
+    /// The arguments with which the call runs, or ran. Null only if the events with them cannot be decoded.
+    #[schema(value_type = Value)]
+    pub arguments: Value,
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub question: Option<String>,
+    /// JSON Schema for the answer. Absent if there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Value>, nullable = false)]
+    pub schema: Option<Value>,
+    pub resume_mode: ResumeMode,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub expires_at: Option<Time>,
+    /// Only for the kind `child_run`: the run that works on the call.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub child_run_id: Option<String>,
     /// The rule because of which the call went to the client or service that executes it without waiting for approval:
     /// its index in the agent's configuration, counted from 0. Absent if no rule was involved.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -231,6 +252,9 @@ pub struct Suspended {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Resumed {
     pub call_id: String,
+    /// Empty only if the events that name the tool cannot be decoded.
+    pub tool: String,
+    pub suspension_id: String,
     pub mode: ResumeMode,
     pub by: String,
 }
@@ -257,6 +281,8 @@ pub struct Started {
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct Succeeded {
     pub call_id: String,
+    /// Empty only if the events that name the tool cannot be decoded.
+    pub tool: String,
     #[schema(value_type = Value)]
     pub result: Json,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -268,6 +294,8 @@ pub struct Succeeded {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Failed {
     pub call_id: String,
+    /// Empty only if the events that name the tool cannot be decoded.
+    pub tool: String,
     pub error: CallError,
     /// True if an earlier attempt may have taken effect. Absent otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -292,6 +320,8 @@ impl CallError {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Cancelled {
     pub call_id: String,
+    /// Empty only if the events that name the tool cannot be decoded.
+    pub tool: String,
     /// The reason given with the cancelling decision, or one word for the cause, such as `run_ended`.
     pub reason: String,
     /// True if the call may have taken effect. Absent otherwise.

@@ -1,7 +1,7 @@
 //! A run as a client sees it: its status, what it waits for, and how it ended.
 
 use engine::store::RunView;
-use machine::termination::{Cancelled, ErrorCode, Termination as DomainTermination};
+use machine::termination::{ErrorCode, Termination as DomainTermination};
 use machine::{Control, event};
 use serde::Serialize;
 use serde_json::Value;
@@ -24,6 +24,15 @@ pub struct Run {
     /// Every open suspension, in call order, whatever the status of the run.
     pub pending: Vec<Pending>,
     pub usage: Usage,
+    /// The final answer. Absent unless the run completed and its last step asked for no tool calls. Always absent in
+    /// lists.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub text: Option<String>,
+    /// The call that this run works on. Absent unless another run delegated it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub parent: Option<ParentCall>,
     /// Why the run failed; null unless it failed.
     pub error: Option<RunError>,
     /// The structured output. Absent unless one was requested and the run ended by itself. Always absent in lists.
@@ -55,6 +64,8 @@ impl Run {
             step: control.map_or(0, |control| control.step),
             pending: pending.iter().map(Pending::from_domain).collect(),
             usage: Usage::from_domain(control.map(|control| control.usage).unwrap_or_default()),
+            text: None,
+            parent: control.and_then(|control| control.parent.as_ref()).map(ParentCall::from_domain),
             error: ended.and_then(RunError::from_termination),
             output: None,
             created_at: view.created_at.into(),
@@ -62,6 +73,20 @@ impl Run {
             ended_at: view.ended_at.map(Time),
             unreadable: control.is_none(),
         }
+    }
+}
+
+/// The call of another run that a run works on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct ParentCall {
+    pub run_id: String,
+    pub call_id: String,
+}
+
+impl ParentCall {
+    #[must_use]
+    pub fn from_domain(parent: &event::Parent) -> Self {
+        Self { run_id: parent.run_id.as_str().into(), call_id: parent.call_id.as_str().into() }
     }
 }
 
@@ -93,21 +118,15 @@ pub enum Reason {
 impl Termination {
     #[must_use]
     pub fn from_domain(ended: &DomainTermination) -> Self {
-        let (reason, code, detail) = match ended {
-            DomainTermination::NaturalEnd => (Reason::NaturalEnd, None, None),
-            DomainTermination::BehaviorRequested => (Reason::BehaviorRequested, None, None),
-            DomainTermination::Stopped(stopped) => {
-                (Reason::Stopped, Some(stopped.code.as_str()), stopped.detail.clone())
-            }
-            DomainTermination::Blocked(text) => (Reason::Blocked, None, Some(text.clone())),
-            DomainTermination::Error(error) => (Reason::Error, None, Some(error.text.clone())),
-            DomainTermination::Cancelled(Cancelled::Interrupted) => (Reason::Cancelled, None, None),
-            DomainTermination::Cancelled(Cancelled::Superseded) => {
-                (Reason::Cancelled, Some("superseded"), None)
-            }
-            DomainTermination::Cancelled(Cancelled::ByParent) => (Reason::Cancelled, Some("by_parent"), None),
+        let reason = match ended {
+            DomainTermination::NaturalEnd => Reason::NaturalEnd,
+            DomainTermination::BehaviorRequested => Reason::BehaviorRequested,
+            DomainTermination::Stopped(_) => Reason::Stopped,
+            DomainTermination::Blocked(_) => Reason::Blocked,
+            DomainTermination::Error(_) => Reason::Error,
+            DomainTermination::Cancelled(_) => Reason::Cancelled,
         };
-        Self { reason, code: code.map(str::to_owned), detail }
+        Self { reason, code: ended.code().map(str::to_owned), detail: ended.detail().map(str::to_owned) }
     }
 }
 
@@ -159,6 +178,11 @@ pub struct Pending {
     pub call_id: String,
     pub tool: String,
     pub kind: SuspensionKind,
+    pub suspension_id: String,
+    /// The run that works on the call. Absent unless `kind` is `child_run`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub run_id: Option<String>,
     /// The approval with which a person answers. Absent if no person has to answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
@@ -172,6 +196,8 @@ impl Pending {
             call_id: pending.call_id.as_str().into(),
             tool: pending.tool.as_str().into(),
             kind: pending.kind.into(),
+            suspension_id: pending.suspension_id.as_str().into(),
+            run_id: pending.child_run.as_ref().map(|run| run.as_str().into()),
             approval_id: pending.kind.needs_person().then(|| pending.suspension_id.as_str().into()),
         }
     }

@@ -28,6 +28,7 @@ on_both_stores! {
     the_token_of_a_lost_attempt_does_not_answer_for_the_next_one;
     a_callback_appears_in_no_response_of_the_server;
     a_report_is_read_strictly;
+    a_tool_sends_logs_and_progress_while_its_call_is_under_way;
 }
 
 fn one_call(answer: &str) -> [Reply; 2] {
@@ -313,6 +314,13 @@ async fn a_report_is_read_strictly(store_kind: StoreKind) {
         json!({"error": 5}),
         json!({"result": 1, "by": "ann"}),
         json!([]),
+        json!({"log": null}),
+        json!({"log": 5}),
+        json!({"log": "x".repeat(4_097)}),
+        json!({"progress": 5}),
+        json!({"progress": {"text": "x".repeat(4_096)}}),
+        json!({"log": "a", "result": 1}),
+        json!({"log": "a", "progress": {}}),
     ] {
         report(&test_server, &callback, bad).await.refused(400, "BAD_REQUEST");
     }
@@ -329,4 +337,40 @@ async fn a_report_is_read_strictly(store_kind: StoreKind) {
     report(&test_server, &callback, json!({"result": 1})).await.refused(503, "DRAINING");
     let stored = test_server.engine.view(&Tenant::default(), &run.as_str().into()).await.expect("it is read");
     assert!(stored.is_some_and(|run| !run.status.ended()));
+}
+
+async fn a_tool_sends_logs_and_progress_while_its_call_is_under_way(store_kind: StoreKind) {
+    let test_server = TestPlan::new(store_kind, one_call("slowly")).build().await;
+    let client = &test_server.client;
+    let run = client.begin_run("go").await;
+    test_server.begun.notified().await;
+    let callback = last(&test_server);
+    let mut stream = client.stream(&format!("/v1/runs/{run}/events"), &[]).await;
+    let shown = report(&test_server, &callback, json!({"log": "half of it"})).await.ok(200);
+    assert_eq!(shown["outcome"], "applied");
+    report(&test_server, &callback, json!({"progress": {"done": 0.5}})).await.ok(200);
+    let mut notes = Vec::new();
+    while notes.len() < 2 {
+        let frame = stream.next().await.expect("the run continues");
+        if ["tool.log", "tool.progress"].contains(&frame.event.as_str()) {
+            assert_eq!(frame.id, None, "it is not stored");
+            let payload = &frame.data["payload"];
+            assert_eq!((&payload["call_id"], &payload["attempt"]), (&json!("call/0 ?#%2F"), &json!(1)));
+            notes.push((frame.event, payload.get("text").or(payload.get("progress")).cloned()));
+        }
+    }
+    let expected = [("tool.log", json!("half of it")), ("tool.progress", json!({"done": 0.5}))];
+    assert_eq!(notes, expected.map(|(name, shown)| (name.to_owned(), Some(shown))));
+    assert_eq!(client.get(&format!("/v1/runs/{run}")).await.ok(200)["status"], "running");
+    test_server.gate.notify_one();
+    client.run_reaches(&run, "waiting_tool").await;
+    let before = client.log(&run).await;
+    report(&test_server, &callback, json!({"log": "almost done"})).await.ok(200);
+    assert_eq!(client.log(&run).await, before, "a note changes nothing");
+    report(&test_server, &callback, json!({"result": 1})).await.ok(200);
+    for late in [json!({"log": "x"}), json!({"progress": {}})] {
+        report(&test_server, &callback, late.clone()).await.refused(409, "CALLBACK_SPENT");
+        client.run_reaches(&run, "completed").await;
+        report(&test_server, &callback, late).await.refused(409, "CALLBACK_SPENT");
+    }
 }

@@ -188,13 +188,13 @@ async fn a_grant_lapses_when_a_reload_takes_its_key_or_the_role_away() {
         assert_eq!(granted.get("lapsed"), None);
         assert_eq!(how_it_goes(&runner, "t", "assistant").await, "completed");
         test_server.next_reload.lock().expect("the lock is not poisoned").auth = Auth::Keys(after);
-        test_server.server.reload().await.expect("it is taken");
+        test_server.server.reload(&"tester".into()).await.expect("it is taken");
         assert_eq!(how_it_goes(&runner, "t", "assistant").await, "waiting_approval");
         let approver = test_server.as_key("approver");
         assert_eq!(approver.get("/v1/grants").await.ok(200)["grants"], json!([]));
         // Another person may get a key of the same name.
         test_server.next_reload.lock().expect("the lock is not poisoned").auth = Auth::Keys(keys());
-        test_server.server.reload().await.expect("it is taken");
+        test_server.server.reload(&"tester".into()).await.expect("it is taken");
         assert_eq!(how_it_goes(&runner, "t", "assistant").await, "waiting_approval");
     }
 }
@@ -207,7 +207,7 @@ async fn a_grant_whose_giver_has_no_key_is_lapsed_and_is_revoked_at_the_start() 
     let removed = Principal::from("removed");
     test_server
         .engine
-        .auto_approve(&Tenant::from("acme"), &ThreadId::from("t"), Some(&removed))
+        .auto_approve(&Tenant::from("acme"), &ThreadId::from("t"), true, &removed.clone().into())
         .await
         .expect("it is there");
     grant(&admin, "u", "assistant").await;
@@ -241,7 +241,7 @@ async fn without_keys_grants_need_the_token_and_anonymous_keeps_its_own() {
         answer.refused(401, "UNAUTHORIZED");
     }
     assert_eq!(how_it_goes(&stranger, "t", "assistant").await, "completed");
-    test_server.server.reload().await.expect("it is taken");
+    test_server.server.reload(&"tester".into()).await.expect("it is taken");
     assert_eq!(how_it_goes(&stranger, "t", "assistant").await, "completed");
     assert_eq!(test_server.client.delete(&path).await.status, 204);
     assert_eq!(how_it_goes(&stranger, "t", "assistant").await, "waiting_approval");

@@ -8,6 +8,7 @@
 )]
 
 mod addressing;
+mod audit;
 mod bounds;
 mod callbacks;
 mod capacity;
@@ -52,3 +53,5 @@ mod strictness;
 mod tenant_isolation;
 mod test_server;
 mod thread_races;
+mod thread_stream;
+mod waits;

@@ -8,6 +8,7 @@ use crate::client::Client;
 use crate::test_server::{StoreKind, TestPlan, on_both_stores};
 
 on_both_stores! {
+    the_final_text_is_on_a_completed_run_and_in_no_list;
     the_output_is_on_the_run_and_in_its_last_event;
     a_run_without_the_output_that_was_wanted_fails_with_a_code_of_its_own;
     an_agent_wants_an_output_unless_the_message_wants_another;
@@ -27,6 +28,29 @@ async fn posted(client: &Client, body: Value) -> String {
 
 fn message() -> Value {
     json!({"agent": "assistant", "text": "How much?", "output_schema": schema()})
+}
+
+async fn the_final_text_is_on_a_completed_run_and_in_no_list(store_kind: StoreKind) {
+    let reads = Reply::call("r", "echo", json!({"text": "read"}));
+    let test_server = TestPlan::new(store_kind, [reads, Reply::text("All read.")]).build().await;
+    let client = &test_server.client;
+    let read = client.begin_run("read").await;
+    let ended = client.run_reaches(&read, "completed").await;
+    assert_eq!(ended["text"], "All read.");
+    let listed = client.get("/v1/runs").await.ok(200);
+    assert_eq!(listed["runs"][0].get("text"), None, "a list does not read logs");
+    // What the model said with its calls is not its answer.
+    let writes =
+        Reply::text("I will write it.").and_call("w", "write_file", json!({"path": "a", "text": "b"}));
+    let test_server = TestPlan::new(store_kind, [writes]).build().await;
+    let client = &test_server.client;
+    let held = client.begin_run("write").await;
+    let waiting = client.run_reaches(&held, "waiting_approval").await;
+    assert_eq!(waiting.get("text"), None);
+    let approval = waiting["pending"][0]["approval_id"].as_str().expect("a person is asked");
+    client.post_nothing(&format!("/v1/approvals/{approval}/reject")).await.ok(200);
+    let rejected = client.run_reaches(&held, "completed").await;
+    assert_eq!((&rejected["termination"]["code"], rejected.get("text")), (&json!("rejected"), None));
 }
 
 async fn the_output_is_on_the_run_and_in_its_last_event(store_kind: StoreKind) {

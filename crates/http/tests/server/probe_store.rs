@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use engine::store::{
-    Append, Appended, ApprovalFilter, BoxFuture, Create, Created, Lease, Listed, LogEntry, MessagePosition,
-    MessageView, Page, RunFilter, RunView, Store, StoreError, StoreFailure, StoredResponse, SuspensionView,
-    Tenant, Wrapper,
+    Append, Appended, ApprovalFilter, BoxFuture, Create, Created, Lease, Listed, LogEntry, MessageOrder,
+    MessagePosition, MessageView, Page, RunFilter, RunView, Store, StoreError, StoreFailure, StoredResponse,
+    SuspensionView, Tenant, Wrapper,
 };
 use machine::Timestamp;
 use machine::decision::Decision;
@@ -244,9 +244,10 @@ impl Wrapper for ProbedStore {
         &self,
         tenant: &Tenant,
         thread: &ThreadId,
+        order: MessageOrder,
         page: &Page,
     ) -> BoxFuture<'_, Result<Listed<MessageView>, StoreError>> {
         self.probe.rows_max.fetch_max(page.limit, Ordering::SeqCst);
-        self.store.messages(tenant, thread, page)
+        self.store.messages(tenant, thread, order, page)
     }
 }

@@ -13,7 +13,7 @@ const ALL: &[Role] = &[Role::Run, Role::Approve, Role::Admin];
 
 async fn reload(test_server: &TestServer, auth: Auth) {
     test_server.next_reload.lock().expect("the lock is not poisoned").auth = auth;
-    test_server.server.reload().await.expect("it is taken");
+    test_server.server.reload(&"tester".into()).await.expect("it is taken");
 }
 
 /// A stream that stays open sends keep-alives for ever.

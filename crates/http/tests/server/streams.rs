@@ -197,6 +197,15 @@ async fn deltas_have_no_id_and_are_not_in_the_log(store_kind: StoreKind) {
     assert!(!deltas.is_empty(), "{frames:?}");
     for delta in &deltas {
         assert_eq!((delta.id.as_ref(), delta.data.get("seq")), (None, None));
+        // It names the step of its answer, and a time between the events around it.
+        let ts = delta.data["ts"].as_str().expect("a time");
+        let started = frames.iter().rfind(|frame| frame.event == "step.started").expect("a step");
+        let ended = frames.last().expect("an end");
+        assert_eq!(delta.data["step"], started.data["step"]);
+        assert!(
+            started.data["ts"].as_str() <= Some(ts) && Some(ts) <= ended.data["ts"].as_str(),
+            "{delta:?}"
+        );
         let offset = usize::try_from(delta.data["payload"]["offset"].as_u64().unwrap()).unwrap();
         let text = delta.data["payload"]["text"].as_str().unwrap();
         assert!("a long answer"[offset..].starts_with(text), "{delta:?}");

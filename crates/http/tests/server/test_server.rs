@@ -235,7 +235,7 @@ impl TestServer {
             agents: shown,
             reload: Arc::new(move || {
                 let NextReload { agents, auth } = read.lock().expect("the lock is not poisoned").clone();
-                Box::pin(async move { Ok(Reloaded { agents, auth }) })
+                Box::pin(async move { Ok(Reloaded { agents, auth, file: None }) })
             }),
             origins: Origins { listen: address, public_url: None },
             approvers,

@@ -18,7 +18,12 @@ fn as_json(approval: &Approval) -> Value {
 #[test]
 fn d27_a_pending_approval_shows_its_call_and_its_arguments_and_no_decision() {
     let mut held = stories::named("one_held_call").held("tool.approval_requested");
-    held.path = vec![PathEntry { run: held.run.clone(), agent: held.agent.clone(), call: held.call.clone() }];
+    held.path = vec![PathEntry {
+        run: held.run.clone(),
+        thread: held.thread.clone(),
+        agent: held.agent.clone(),
+        call: held.call.clone(),
+    }];
     let approval = Approval::from_view(&held).with_description("Move money between two accounts");
     assert_eq!(
         as_json(&approval),

@@ -1,10 +1,11 @@
 //! A message is sent with its text and its arguments, wherever in the log these are.
 
-use engine::store::CommittedEvent;
+use engine::store::{CommittedEvent, LogEntry, UnreadableEvent};
 use holdpoint_http::wire::hydrate::EventHydrator;
-use machine::event::Fact;
+use machine::event::{Fact, Message};
 use machine::json::Json;
 use machine::phase::Action;
+use machine::tool::Arguments;
 use serde_json::{Value, json};
 
 use crate::stories;
@@ -115,13 +116,13 @@ fn a_large_result_that_was_dropped_is_read_again_and_shown_alike() {
         }
     }
     let (thread, run) = story.ids();
-    let mut hydrator = EventHydrator::new(thread, run).dropping_large_results();
+    let mut hydrator = EventHydrator::new(thread, run).dropping_large_events();
     let committed = story.committed();
     let (mut sent, mut read) = (Vec::new(), Vec::new());
     for committed_event in &committed {
         if let Some(seq) = hydrator.missing_event(committed_event) {
             let found = committed.iter().find(|found| found.event.seq == seq).expect("it is in the log");
-            hydrator.supply_event(&found.event);
+            hydrator.supply_event(found);
             read.push(found.event.fact.name());
         }
         sent.extend(
@@ -130,4 +131,61 @@ fn a_large_result_that_was_dropped_is_read_again_and_shown_alike() {
     }
     assert_eq!(sent, story.envelopes_as_json());
     assert_eq!(read, ["tool.execution_succeeded"]);
+}
+
+/// The arguments of a call that its tool holds are those of its request, which the event does not repeat.
+#[test]
+fn large_arguments_that_were_dropped_are_read_again_for_the_suspension() {
+    let mut story = stories::named("question_and_expiry");
+    let long = json!({"note": "x".repeat(20 * 1024)});
+    for event in &mut story.events {
+        if let Fact::ToolRequested { arguments, .. } = &mut event.fact {
+            *arguments = Arguments::Valid { value: long.clone().into(), digest: arguments.digest() };
+        }
+    }
+    let (thread, run) = story.ids();
+    let mut hydrator = EventHydrator::new(thread, run).dropping_large_events();
+    let committed = story.committed();
+    let (mut sent, mut read) = (Vec::new(), Vec::new());
+    for committed_event in &committed {
+        if let Some(seq) = hydrator.missing_event(committed_event) {
+            let found = committed.iter().find(|found| found.event.seq == seq).expect("it is in the log");
+            hydrator.supply_event(found);
+            read.push(found.event.fact.name());
+        }
+        sent.extend(
+            hydrator.hydrate(committed_event).iter().map(|envelope| serde_json::to_value(envelope).unwrap()),
+        );
+    }
+    assert_eq!(sent, story.envelopes_as_json());
+    assert_eq!(read, ["tool.requested"]);
+    let suspended = sent.iter().find(|event| event["type"] == "tool.suspended").unwrap();
+    assert_eq!(suspended["payload"]["arguments"], long);
+}
+
+/// A stored message that cannot be decoded hides its text, and not the tools of its calls.
+#[test]
+fn a_call_whose_message_cannot_be_decoded_still_names_its_tool() {
+    let story = stories::named("one_held_call");
+    let (thread, run) = story.ids();
+    let mut hydrator = EventHydrator::new(thread, run);
+    let mut tools = Vec::new();
+    for committed in story.committed() {
+        let is_message = matches!(committed.event.fact, Fact::MessageAdded(Message::Assistant { .. }));
+        let entry = if is_message {
+            LogEntry::Unreadable(UnreadableEvent {
+                seq: committed.event.seq,
+                checkpoint: committed.checkpoint,
+            })
+        } else {
+            LogEntry::Event(committed)
+        };
+        for envelope in hydrator.hydrate_entry(&entry) {
+            let sent = serde_json::to_value(&envelope).unwrap();
+            if envelope.name.starts_with("tool.") {
+                tools.push(sent["payload"]["tool"].clone());
+            }
+        }
+    }
+    assert!(tools.len() >= 5 && tools.iter().all(|tool| tool == "transfer"), "{tools:?}");
 }

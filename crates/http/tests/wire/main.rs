@@ -12,3 +12,5 @@ mod runs;
 mod snapshots;
 mod stories;
 mod tool_events;
+mod typescript;
+mod union;

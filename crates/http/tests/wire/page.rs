@@ -3,11 +3,12 @@
 
 use std::collections::BTreeSet;
 
-use engine::live::{Delta, LiveItem, Part, ToolNote, ToolNoteBody};
+use engine::live::{Delta, LiveItem, Part, Reset, ToolNote, ToolNoteBody};
 use engine::store::UnreadableEvent;
 use holdpoint_http::openapi;
 use holdpoint_http::wire::event::Envelope;
 use holdpoint_http::wire::live::Frame;
+use machine::Timestamp;
 use machine::event::CallErrorCode;
 use serde_json::{Value, json};
 
@@ -53,12 +54,19 @@ fn every_type_of_event_has_a_line() {
 }
 
 /// One of each kind.
-fn live_items() -> Vec<LiveItem> {
-    let delta = |part| Delta { message_id: "msg_1".into(), attempt: 1, part, offset: 0, text: "a".into() };
-    let note = |body| ToolNote { call_id: "call_1".into(), attempt: 1, body };
+pub(crate) fn live_items() -> Vec<LiveItem> {
+    let (attempt, step, at) = (1, Some(1), Timestamp(0));
+    let delta = |part| {
+        let (message_id, text) = ("msg_1".into(), "a".into());
+        Delta { message_id, attempt, step, at, part, offset: 0, text }
+    };
+    let note = |body| {
+        let (call_id, tool) = ("call_1".into(), Some("slow".into()));
+        ToolNote { call_id, tool, attempt, step, at, body }
+    };
     let parts = [Part::Text, Part::Reasoning, Part::Arguments { index: 0, call_id: None }];
     let notes = [ToolNoteBody::Log("half".into()), ToolNoteBody::Progress(json!(1))];
-    let mut items = vec![LiveItem::Reset { message_id: "msg_1".into(), attempt: 1 }];
+    let mut items = vec![LiveItem::Reset(Reset { message_id: "msg_1".into(), attempt, step, at })];
     items.extend(parts.into_iter().map(|part| LiveItem::Delta(delta(part))));
     items.extend(notes.into_iter().map(|body| LiveItem::Note(note(body))));
     items.iter().for_each(is_one_of_these);

@@ -6,6 +6,7 @@ use holdpoint_http::wire::run::Run;
 use holdpoint_http::wire::thread::Thread;
 use holdpoint_http::wire::time::Time;
 use machine::Timestamp;
+use machine::event::{Fact, Parent};
 use machine::id::{Principal, RunId};
 use machine::thread::{FrontState, ThreadState as State};
 use serde_json::{Value, json};
@@ -24,11 +25,27 @@ fn d23_a_run_shows_its_status_times_usage_and_error() {
         json!({
             "id": "run_1", "thread_id": "thr_1", "agent": "assistant", "status": "waiting_approval",
             "termination": null, "step": 1,
-            "pending": [{"call_id": "call_1", "tool": "transfer", "kind": "approval", "approval_id": "apr_1"}],
+            "pending": [{"call_id": "call_1", "tool": "transfer", "kind": "approval", "suspension_id": "apr_1",
+                "approval_id": "apr_1"}],
             "usage": {"input_tokens": 20, "output_tokens": 15}, "error": null,
             "created_at": "2026-01-01T00:00:00.000Z", "started_at": "2026-01-01T00:00:00.010Z", "ended_at": null,
         })
     );
+}
+
+#[test]
+fn a_run_that_another_run_delegated_names_the_call_that_it_works_on() {
+    let mut story = stories::named("plain_answer");
+    let Fact::RunQueued(request) = &mut story.events[0].fact else { panic!("a log begins with the request") };
+    request.parent = Some(Parent {
+        run_id: "run_parent".into(),
+        call_id: "call_7".into(),
+        depth: 1,
+        grant_tokens: None,
+        grant_descendants: None,
+    });
+    let run = serde_json::to_value(Run::from_view(&story.view(story.events.len()))).unwrap();
+    assert_eq!(run["parent"], json!({"run_id": "run_parent", "call_id": "call_7"}));
 }
 
 #[test]

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use holdpoint_http::wire::run::Run;
+use machine::event::Fact;
 use serde_json::{Value, json};
 
 use crate::stories;
@@ -13,15 +14,15 @@ fn fields_of(kind: &str) -> &'static [&'static str] {
     match kind {
         "tool.requested" => &["call_id", "tool", "arguments", "turn_id"],
         "tool.approval_requested" => &["call_id", "tool", "arguments", "approval_id"],
-        "tool.approved" => &["call_id", "by"],
-        "tool.approval_voided" => &["call_id", "by", "approval_id", "reason"],
-        "tool.denied" => &["call_id", "by", "reason"],
-        "tool.suspended" => &["call_id", "kind"],
-        "tool.resumed" => &["call_id", "by", "mode"],
+        "tool.approved" => &["call_id", "tool", "by", "approval_id", "reason"],
+        "tool.approval_voided" => &["call_id", "tool", "by", "approval_id", "reason"],
+        "tool.denied" => &["call_id", "tool", "by", "approval_id", "reason"],
+        "tool.suspended" => &["call_id", "tool", "kind", "suspension_id", "arguments", "resume_mode"],
+        "tool.resumed" => &["call_id", "tool", "suspension_id", "by", "mode"],
         "tool.execution_started" => &["call_id", "tool", "attempt"],
-        "tool.execution_succeeded" => &["call_id", "result"],
-        "tool.execution_failed" => &["call_id", "error"],
-        "tool.cancelled" => &["call_id", "reason"],
+        "tool.execution_succeeded" => &["call_id", "tool", "result"],
+        "tool.execution_failed" => &["call_id", "tool", "error"],
+        "tool.cancelled" => &["call_id", "tool", "reason"],
         other => panic!("{other} is new: what does it carry?"),
     }
 }
@@ -56,7 +57,7 @@ fn b13_every_tool_event_names_its_call_and_its_turn_and_carries_what_it_is_about
             // A late event of a call names the step that asked for it, and the same tool.
             let (tool, step) = &turns[call];
             assert_eq!(&event["step"], step, "{}: {event}", story.name);
-            assert!(payload.get("tool").is_none_or(|named| named == tool), "{event}");
+            assert_eq!(&payload["tool"], tool, "{}: {event}", story.name);
             match kind {
                 "tool.execution_succeeded" => results.push(payload["result"].clone()),
                 "tool.execution_failed" => {
@@ -87,4 +88,62 @@ fn b13_every_tool_event_names_its_call_and_its_turn_and_carries_what_it_is_about
         assert!(seen.contains_key(&format!("tool.{kind}")), "no story has {kind}: {seen:?}");
     }
     assert!(results.len() > 5 && results.iter().any(|result| !result.is_null()), "{results:?}");
+}
+
+fn payloads(name: &str, kind: &str) -> Vec<Value> {
+    let sent = stories::named(name).envelopes_as_json();
+    let wanted = sent.into_iter().filter(|event| event["type"] == kind);
+    wanted.map(|event| event["payload"].clone()).collect()
+}
+
+#[test]
+fn a_suspension_shows_everything_that_its_answer_needs() {
+    let [question] = payloads("question_and_expiry", "tool.suspended").try_into().unwrap();
+    let [asked] = payloads("question_and_expiry", "tool.requested")
+        .into_iter()
+        .take(1)
+        .collect::<Vec<_>>()
+        .try_into()
+        .unwrap();
+    assert_eq!(
+        question,
+        json!({"call_id": "call_1", "tool": "pay_later", "kind": "question", "suspension_id": "apr_2",
+            "arguments": asked["arguments"], "question": "Which account?", "schema": {"type": "string"},
+            "resume_mode": "replay_tool_call"})
+    );
+    let [resumed] = payloads("question_and_expiry", "tool.resumed").try_into().unwrap();
+    assert_eq!((&resumed["tool"], &resumed["suspension_id"]), (&json!("pay_later"), &json!("apr_2")));
+    let [delegated] = payloads("child_run", "tool.suspended").try_into().unwrap();
+    assert_eq!((&delegated["kind"], &delegated["child_run_id"]), (&json!("child_run"), &json!("run_child")));
+    assert!(delegated["arguments"].is_object(), "{delegated}");
+}
+
+#[test]
+fn a_decision_without_a_reason_says_that_none_was_given() {
+    let mut story = stories::named("rejected_ends_run");
+    let denied = |story: &stories::Story| {
+        let sent = story.envelopes_as_json();
+        let found = sent.iter().find(|event| event["type"] == "tool.denied").expect("a denial");
+        found["payload"]["reason"].clone()
+    };
+    assert_eq!(denied(&story), "wrong account");
+    for none in [None, Some(String::new())] {
+        for event in &mut story.events {
+            if let Fact::ToolDenied { reason, .. } = &mut event.fact {
+                reason.clone_from(&none);
+            }
+        }
+        assert_eq!(denied(&story), "no reason given");
+    }
+    let [approved] = payloads("one_held_call", "tool.approved").try_into().unwrap();
+    assert_eq!((&approved["approval_id"], &approved["reason"]), (&json!("apr_1"), &json!("known payee")));
+    let mut story = stories::named("one_held_call");
+    for event in &mut story.events {
+        if let Fact::ToolApproved { note, .. } = &mut event.fact {
+            *note = None;
+        }
+    }
+    let sent = story.envelopes_as_json();
+    let approved = sent.iter().find(|event| event["type"] == "tool.approved").expect("an approval");
+    assert_eq!(approved["payload"]["reason"], "no reason given");
 }

@@ -12,7 +12,7 @@ use crate::id::{CallId, Digest, SuspensionId, ToolName};
 use crate::status::CallStatus;
 use crate::suspension::{Held, ResumeMode, Suspension};
 use crate::time::Timestamp;
-use crate::tool::{Arguments, EffectClass};
+use crate::tool::{Arguments, EffectClass, ExpiryTerms};
 
 pub(super) fn request(
     control: &mut Control,
@@ -34,6 +34,7 @@ pub(super) fn request(
         attempts: 0,
         failures: 0,
         class: None,
+        expires: None,
         asked: Vec::new(),
         ask_rounds: 0,
         pending_rounds: 0,
@@ -82,7 +83,7 @@ pub(super) fn open(control: &mut Control, opened: &OpenedSuspension, seq: u64) -
     call.pending_rounds = call.pending_rounds.saturating_add(u8::from(opened.by_the_tool && !asked));
     call.asked.extend(opened.asked_by.iter().cloned());
     call.must_ask &= !matches!(opened.held, Held::Approval { .. });
-    if let Held::InDoubt { attempt } = opened.held {
+    if let Some(attempt) = opened.held.doubted_attempt() {
         call.doubted.retain(|earlier| *earlier != attempt);
         call.doubted.push(attempt);
     }
@@ -120,13 +121,9 @@ pub(super) fn approve(
 ) -> Result<(), String> {
     let call = find(control, call_id)?;
     let closed = call.suspension().cloned();
-    let (closed, definition) = match closed.as_ref().map(|open| (open, &open.held)) {
-        Some((closed, Held::Approval { definition })) => (closed, *definition),
-        Some((
-            _,
-            Held::ClientTool | Held::External | Held::Question | Held::InDoubt { .. } | Held::ChildRun { .. },
-        ))
-        | None => return Err(format!("call {call_id} waits for no approval")),
+    let Some((closed, definition)) = closed.as_ref().and_then(|open| Some((open, open.held.definition()?)))
+    else {
+        return Err(format!("call {call_id} waits for no approval"));
     };
     transition_to(call, CallState::Resuming)?;
     if edited.is_some() {
@@ -181,13 +178,13 @@ fn forget_other_askers(call: &mut Call, closed: &Suspension) {
 pub(super) fn start_attempt(
     control: &mut Control,
     call_id: &CallId,
-    attempt: u32,
+    attempt: Attempt,
     class: EffectClass,
-    not_before: Timestamp,
+    expires: Option<ExpiryTerms>,
 ) -> Result<(), String> {
     let call = find(control, call_id)?;
-    if attempt != call.attempts + 1 {
-        return Err(format!("attempt {attempt} does not follow {}", call.attempts));
+    if attempt.number != call.attempts + 1 {
+        return Err(format!("attempt {} does not follow {}", attempt.number, call.attempts));
     }
     // An attempt that was lost with its worker does not count as a failure of the tool.
     let failures = match &call.state {
@@ -199,9 +196,10 @@ pub(super) fn start_attempt(
         | CallState::Failed { .. }
         | CallState::Cancelled { .. } => 0,
     };
-    transition_to(call, CallState::Running(Attempt { number: attempt, not_before, lost: None }))?;
-    call.attempts = attempt;
+    transition_to(call, CallState::Running(attempt))?;
+    call.attempts = attempt.number;
     call.class = Some(class);
+    call.expires = expires;
     call.failures = failures;
     Ok(())
 }
@@ -233,13 +231,10 @@ pub(super) fn grant(
 /// because the child may have started them.
 pub(super) fn return_descendants(control: &mut Control, call_id: &CallId, used: u32) -> Result<(), String> {
     let held = find(control, call_id)?.suspension().map(|open| &open.held);
-    let granted = match held {
-        Some(Held::ChildRun { grant_descendants, .. }) => *grant_descendants,
-        Some(
-            Held::Approval { .. } | Held::ClientTool | Held::External | Held::Question | Held::InDoubt { .. },
-        )
-        | None => return Err(format!("call {call_id} has no child run")),
+    let Some(Held::ChildRun { grant_descendants, .. }) = held else {
+        return Err(format!("call {call_id} has no child run"));
     };
+    let granted = *grant_descendants;
     control.descendants = control.descendants.saturating_sub(granted.saturating_sub(used));
     Ok(())
 }

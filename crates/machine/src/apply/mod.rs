@@ -7,7 +7,7 @@ mod steps;
 use alloc::string::String;
 use core::fmt;
 
-use crate::call::CallState;
+use crate::call::{Attempt, CallState};
 use crate::control::Control;
 use crate::event::{Event, Fact};
 use crate::status::RunStatus;
@@ -103,8 +103,9 @@ fn change(control: &mut Control, event: &Event) -> Result<(), String> {
                 Resumption { mode: *mode, arguments: arguments.as_ref(), late_attempt: *late_attempt };
             calls::resume(control, call_id, &resumption, seq)
         }
-        Fact::ExecutionStarted { call_id, attempt, class, not_before, .. } => {
-            calls::start_attempt(control, call_id, *attempt, *class, *not_before)
+        Fact::ExecutionStarted { call_id, attempt, class, not_before, expires, .. } => {
+            let attempt = Attempt { number: *attempt, not_before: *not_before, lost: None };
+            calls::start_attempt(control, call_id, attempt, *class, *expires)
         }
         Fact::ExecutionSucceeded { call_id, .. } => {
             calls::settle(control, call_id, CallState::Succeeded { seq })

@@ -192,16 +192,7 @@ impl From<ControlV1> for Control {
 
 /// Version 1 did not count the runs that a run had started; only those that it waits for are known.
 fn open_children(calls: &[Call]) -> u32 {
-    let is_open = |call: &&Call| {
-        call.suspension().is_some_and(|open| match open.held {
-            Held::ChildRun { .. } => true,
-            Held::Approval { .. }
-            | Held::ClientTool
-            | Held::External
-            | Held::Question
-            | Held::InDoubt { .. } => false,
-        })
-    };
+    let is_open = |call: &&Call| call.suspension().is_some_and(|open| open.held.child_run().is_some());
     u32::try_from(calls.iter().filter(is_open).count()).unwrap_or(u32::MAX)
 }
 
@@ -265,6 +256,7 @@ impl From<CallV1> for Call {
             attempts: old.attempts,
             failures: old.failures,
             class: old.class,
+            expires: None,
             asked: old.asked,
             ask_rounds: old.ask_rounds,
             pending_rounds: old.pending_rounds,

@@ -15,14 +15,12 @@ use crate::rejection::Rejection;
 use crate::revision::Limits;
 use crate::stop::grant_for_child;
 use crate::suspension::{Held, ResumeMode};
-use crate::tool::Tool;
 
 impl Draft<'_> {
     /// In one append: the call has started, its child exists, and the call is held for it.
     pub(super) fn delegate(
         &mut self,
         call: &Call,
-        tool: &Tool,
         agent: &AgentName,
         budget_tokens_max: Option<u64>,
     ) -> Result<(), Rejection> {
@@ -39,9 +37,9 @@ impl Draft<'_> {
             grant_descendants,
         })?;
         let mode = ResumeMode::UseDecisionAsToolResult;
-        let request = SuspendRequest { mode, expires_in_ms: None, ..approval_request(tool) };
+        let request = SuspendRequest { mode, ..approval_request() };
         let held = Held::ChildRun { run: run_id, grant_tokens, grant_descendants };
-        let opened = self.opened(call, held, &request);
+        let opened = self.opened(call, held, &request, None);
         self.record(Fact::ToolSuspended(opened))?;
         Ok(())
     }

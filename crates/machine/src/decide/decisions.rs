@@ -16,7 +16,7 @@ use crate::json::Json;
 use crate::policy::{ApprovalScope, OnReject};
 use crate::rejection::Rejection;
 use crate::status::RunStatus;
-use crate::suspension::{Held, ResumeMode, Suspension};
+use crate::suspension::{ResumeMode, Suspension};
 use crate::termination::{StopCode, Termination};
 
 impl Draft<'_> {
@@ -97,15 +97,7 @@ impl Draft<'_> {
         decision: &Decision,
         arguments: Option<crate::tool::Arguments>,
     ) -> Result<InputOutcome, Rejection> {
-        let shown = match &open.held {
-            Held::Approval { definition } => Some(*definition),
-            Held::ClientTool
-            | Held::External
-            | Held::Question
-            | Held::InDoubt { .. }
-            | Held::ChildRun { .. } => None,
-        };
-        if shown.is_some_and(|shown| decision.is_for_changed_tool(shown)) {
+        if open.held.definition().is_some_and(|shown| decision.is_for_changed_tool(shown)) {
             self.record(Fact::ApprovalVoided {
                 call_id: call.id.clone(),
                 approval_id: open.id.clone(),

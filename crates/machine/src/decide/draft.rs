@@ -69,7 +69,7 @@ impl<'r> Draft<'r> {
 
     /// How many more bytes the stored control can take under that condition. None if it already exceeds its limit.
     pub(super) fn room_bytes(&self) -> Option<usize> {
-        const DOUBT_BYTES: usize = 40;
+        const DOUBT_BYTES: usize = 60;
         let not_held =
             self.control.calls.iter().filter(|call| !call.settled() && call.suspension().is_none());
         let reserve = not_held.count() * DOUBT_BYTES;

@@ -21,7 +21,7 @@ use crate::status::CallStatus;
 use crate::step_projection::is_at_gate;
 use crate::suspension::{Held, ResumeMode};
 use crate::termination::Termination;
-use crate::tool::{Arguments, Performer, Tool, ToolLookup};
+use crate::tool::{Arguments, OnExpiry, Performer, Tool, ToolLookup};
 
 /// Maximum number of bytes that a suspension adds to the stored control.
 const HELD_BYTES: usize = 160;
@@ -69,7 +69,7 @@ impl Draft<'_> {
             Some(GateVerdict::Allow { .. } | GateVerdict::Ask { .. }) | None => {}
         }
         if let Intercept::SetResult(plugin, result) = &hook {
-            return self.apply_supplied_result(&call, plugin, result);
+            return self.apply_supplied_result(&call, &gated.tool, plugin, result);
         }
         self.dispatch(&call, gated, &hook, verdict)
     }
@@ -119,7 +119,7 @@ impl Draft<'_> {
         // A grant lifts the built-in gate's hold, unless the tool has changed since it was approved.
         let lifted_by = if call.must_ask { None } else { self.lifted_by(&asked_by, call, tool, gated) };
         if !asked_by.is_empty() && lifted_by.is_none() {
-            return self.hold(call, tool, gated, asked_by, &approval_request(tool));
+            return self.hold(call, tool, gated, asked_by, &approval_request());
         }
         if let Intercept::Suspend(plugin, request) = hook {
             return self.hold(call, tool, gated, alloc::vec![Asker::Plugin((*plugin).clone())], request);
@@ -223,7 +223,7 @@ impl Draft<'_> {
             AskKind::Question => Held::Question,
         };
         let approval = request.kind == AskKind::Approval;
-        let mut opened = self.opened(call, held, request);
+        let mut opened = self.opened(call, held, request, tool.expiry_terms());
         opened.arguments = Some(gated.arguments.clone());
         opened.asked_by = asked_by;
         self.record(if approval { Fact::ApprovalRequested(opened) } else { Fact::ToolSuspended(opened) })?;
@@ -260,11 +260,11 @@ impl Draft<'_> {
         }
         if let Some(held) = elsewhere {
             let mode = ResumeMode::UseDecisionAsToolResult;
-            let request = SuspendRequest { mode, expires_in_ms: None, ..approval_request(tool) };
+            let request = SuspendRequest { mode, ..approval_request() };
             // An approver may have changed the arguments. The performer gets the ones that were approved.
             let arguments = Some(gated.arguments.clone());
-            let opened =
-                OpenedSuspension { arguments, rule, let_through_by, ..self.opened(call, held, &request) };
+            let opened = self.opened(call, held, &request, tool.expiry_terms());
+            let opened = OpenedSuspension { arguments, rule, let_through_by, ..opened };
             self.record(Fact::ToolSuspended(opened))?;
             return Ok(InputOutcome::Done);
         }
@@ -281,9 +281,10 @@ impl Draft<'_> {
             not_before: self.now,
             rule,
             let_through_by,
+            expires: tool.expiry_terms(),
         })?;
         if let Performer::Agent { agent, budget_tokens_max } = &tool.performer {
-            self.delegate(call, tool, agent, *budget_tokens_max)?;
+            self.delegate(call, agent, *budget_tokens_max)?;
         }
         Ok(InputOutcome::Done)
     }
@@ -292,6 +293,7 @@ impl Draft<'_> {
     fn apply_supplied_result(
         &mut self,
         call: &Call,
+        tool: &ToolLookup,
         plugin: &PluginName,
         result: &SuppliedResult,
     ) -> Result<InputOutcome, Rejection> {
@@ -307,7 +309,11 @@ impl Draft<'_> {
                 return self.fail_asked_too_often(call);
             }
             SuppliedResult::Pending(request) => {
-                self.suspend(call, request, alloc::vec![Asker::Plugin(plugin.clone())])?;
+                let expires = match tool {
+                    ToolLookup::Known(tool) => tool.expiry_terms(),
+                    ToolLookup::Unknown | ToolLookup::OutOfScope => None,
+                };
+                self.suspend(call, request, alloc::vec![Asker::Plugin(plugin.clone())], expires)?;
                 return Ok(InputOutcome::Done);
             }
         };
@@ -343,15 +349,15 @@ const fn rule_of(verdict: Option<&GateVerdict>) -> Option<u16> {
     }
 }
 
-/// The built-in gate's request, with the expiry that the tool sets for anything that holds its calls.
-pub(super) fn approval_request(tool: &Tool) -> SuspendRequest {
+/// The built-in gate's request.
+pub(super) const fn approval_request() -> SuspendRequest {
     SuspendRequest {
         kind: AskKind::Approval,
         question: None,
         schema: None,
         mode: ResumeMode::ReplayToolCall,
         resume_state: None,
-        expires_in_ms: tool.expires_in_ms,
-        on_expiry: tool.on_expiry,
+        expires_in_ms: None,
+        on_expiry: OnExpiry::Deny,
     }
 }

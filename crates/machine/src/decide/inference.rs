@@ -336,7 +336,7 @@ fn fault_bytes(answered: &ModelAnswered) -> usize {
 
 /// Bytes that one more call takes in the stored control once it is held.
 fn call_bytes(call: &RequestedCall) -> usize {
-    const FIXED: usize = 140;
+    const FIXED: usize = 160;
     const MADE_UP_ID: usize = 40;
     FIXED + call.tool.as_str().len() + call.id.len().clamp(MADE_UP_ID, CALL_ID_BYTES_MAX)
 }

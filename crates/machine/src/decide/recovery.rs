@@ -109,6 +109,7 @@ impl Draft<'_> {
             not_before,
             rule: None,
             let_through_by: None,
+            expires: call.expires,
         })?;
         Ok(())
     }

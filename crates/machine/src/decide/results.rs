@@ -17,7 +17,8 @@ use crate::rejection::Rejection;
 use crate::revision::{ATTEMPT_COUNT_MAX, PENDING_ROUNDS_MAX, RESUME_STATE_BYTES_MAX};
 use crate::rules::Asker;
 use crate::status::CallStatus;
-use crate::suspension::{Expiry, Held, ResumeMode};
+use crate::suspension::{Held, ResumeMode};
+use crate::tool::{ExpiryTerms, OnExpiry};
 
 impl Draft<'_> {
     pub(super) fn tool_returned(
@@ -112,7 +113,7 @@ impl Draft<'_> {
                 CallErrorCode::AskedTooOften,
                 alloc::format!("the tool answered pending {PENDING_ROUNDS_MAX} times"),
             ),
-            ToolAnswer::Pending(request) => self.suspend(call, request, Vec::new()),
+            ToolAnswer::Pending(request) => self.suspend(call, request, Vec::new(), call.expires),
         }
     }
 
@@ -122,6 +123,7 @@ impl Draft<'_> {
         call: &Call,
         request: &SuspendRequest,
         asked_by: Vec<Asker>,
+        expires: Option<ExpiryTerms>,
     ) -> Result<(), Rejection> {
         let held = match request.kind {
             AskKind::ClientTool => Held::ClientTool,
@@ -143,12 +145,20 @@ impl Draft<'_> {
             return self.fail(call, CallErrorCode::StateFull, why);
         }
         let by_the_tool = asked_by.is_empty() || request.resume_state.is_some();
-        let opened = OpenedSuspension { asked_by, by_the_tool, ..self.opened(call, held, request) };
+        let opened = OpenedSuspension { asked_by, by_the_tool, ..self.opened(call, held, request, expires) };
         self.record(Fact::ToolSuspended(opened))?;
         Ok(())
     }
 
-    pub(super) fn opened(&self, call: &Call, held: Held, request: &SuspendRequest) -> OpenedSuspension {
+    /// `expires` are the terms of the tool. The stricter of these and the request's own terms count.
+    pub(super) fn opened(
+        &self,
+        call: &Call,
+        held: Held,
+        request: &SuspendRequest,
+        expires: Option<ExpiryTerms>,
+    ) -> OpenedSuspension {
+        let own = request.expires_in_ms.map(|after_ms| ExpiryTerms { after_ms, then: request.on_expiry });
         let prefix = if held.kind().needs_person() { "apr" } else { "sus" };
         OpenedSuspension {
             call_id: call.id.clone(),
@@ -169,9 +179,7 @@ impl Draft<'_> {
             by_the_tool: false,
             rule: None,
             let_through_by: None,
-            expiry: request
-                .expires_in_ms
-                .map(|ms| Expiry { at: self.now.plus_ms(ms), then: request.on_expiry }),
+            expiry: ExpiryTerms::stricter(own, expires).map(|terms| terms.from(self.now)),
         }
     }
 
@@ -192,9 +200,9 @@ impl Draft<'_> {
             mode: ResumeMode::ReplayToolCall,
             resume_state: None,
             expires_in_ms: None,
-            on_expiry: crate::tool::OnExpiry::Deny,
+            on_expiry: OnExpiry::Deny,
         };
-        let opened = self.opened(call, Held::InDoubt { attempt }, &request);
+        let opened = self.opened(call, Held::InDoubt { attempt }, &request, call.expires);
         self.record(Fact::ToolSuspended(opened))?;
         Ok(())
     }

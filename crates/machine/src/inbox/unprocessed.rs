@@ -8,7 +8,7 @@ use crate::decision::{Decision, DecisionAction};
 use crate::id::{CallId, SuspensionId};
 use crate::policy::OnReject;
 use crate::projection_rows::ClosedRow;
-use crate::suspension::{Held, SuspensionKind};
+use crate::suspension::SuspensionKind;
 
 /// Whether a commit closes a suspension that has an accepted answer, before the run has processed that answer. A worker
 /// never stores such a commit: it starts the pass again and processes its inbox first ([`drain`](super::drain) with
@@ -75,14 +75,7 @@ fn answered_by<'c>(control: &'c Control, item: &Item) -> Option<&'c SuspensionId
             EarlyStatus::Due(_) => true,
             EarlyStatus::NotYet | EarlyStatus::Obsolete => false,
         },
-        Item::LateAnswer { attempt, .. } => match open.held {
-            Held::InDoubt { attempt: doubted } => doubted == *attempt,
-            Held::Approval { .. }
-            | Held::ClientTool
-            | Held::External
-            | Held::Question
-            | Held::ChildRun { .. } => false,
-        },
+        Item::LateAnswer { attempt, .. } => open.held.doubted_attempt() == Some(*attempt),
         Item::Interrupt { .. } | Item::ChildEnded(_) => false,
     };
     answers.then_some(&open.id)

@@ -6,8 +6,8 @@ use machine::policy::{
     Policy, PolicyRequest, ResolvedPolicy, StepEnd, StrictField, WhileWaiting, resolve,
 };
 use machine::thread::{
-    Admission, Busy, FrontState, IfBusy, QUEUE_MAX, QUEUE_WITH_SUPERSEDING_MAX, ThreadState, UnendedRun,
-    admit, promote, to_supersede,
+    Admission, Busy, FrontState, IfBusy, QUEUE_MAX, QUEUE_WITH_SUPERSEDING_MAX, RunActivity, ThreadState,
+    UnendedRun, admit, promote, to_supersede,
 };
 use serde_json::json;
 
@@ -254,6 +254,37 @@ fn the_messages_own_word_comes_before_its_policy_and_that_before_the_agents() {
 }
 
 #[test]
+fn a_run_that_waits_for_one_that_does_not_wait_counts_as_executing() {
+    use FrontState::{Executing, Queued, Waiting};
+    let activity = |state| RunActivity { state, in_doubt: false };
+    for (front, below, expected) in [
+        (Waiting, vec![], Waiting),
+        (Waiting, vec![Waiting, Waiting], Waiting),
+        (Waiting, vec![Waiting, Executing], Executing),
+        (Waiting, vec![Queued, Waiting], Executing),
+        (Executing, vec![Waiting], Executing),
+        (Queued, vec![], Queued),
+    ] {
+        let seen = activity(front).with_descendants(below.iter().copied().map(activity));
+        assert_eq!(seen, activity(expected), "{front:?} {below:?}");
+    }
+}
+
+#[test]
+fn a_doubt_of_a_descendant_counts_as_the_runs_own() {
+    let activity = |in_doubt| RunActivity { state: FrontState::Waiting, in_doubt };
+    for (front, below, expected) in [
+        (false, vec![], false),
+        (false, vec![false], false),
+        (false, vec![false, true, false], true),
+        (true, vec![false], true),
+    ] {
+        let seen = activity(front).with_descendants(below.iter().copied().map(activity));
+        assert_eq!(seen, activity(expected), "{front} {below:?}");
+    }
+}
+
+#[test]
 fn a_run_in_doubt_is_not_superseded() {
     let doubted = Admission::Refuse(Busy::InDoubt("run_1".into()));
     for front in [FrontState::Executing, FrontState::Waiting] {
@@ -316,7 +347,7 @@ fn a_message_that_a_busy_thread_refuses_is_answered_with_the_reason() {
         (Busy::QueueFull { max: 100 }, "100 runs are queued on this thread"),
         (
             Busy::InDoubt(RunId::from("run_7")),
-            "a call of run run_7 is in doubt; a person has to settle it first",
+            "a call of run run_7, or of a run that works for it, is in doubt; a person has to settle it first",
         ),
     ] {
         assert_eq!(busy.to_string(), text);

@@ -126,6 +126,7 @@ fn fact(story: &Story, to: CallStatus) -> Fact {
             not_before: story.now,
             rule: None,
             let_through_by: None,
+            expires: None,
         },
         Suspended => Fact::ToolSuspended(OpenedSuspension {
             call_id,

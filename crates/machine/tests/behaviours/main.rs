@@ -16,6 +16,7 @@ mod derived_ids;
 mod eager_turns;
 mod ending_and_interrupting;
 mod envelope;
+mod expiry;
 mod gate;
 mod grants;
 mod hooks;

@@ -13,7 +13,7 @@ use crate::story::{Story, names, success, unknown};
 /// What a held call takes, with the gate's policy as its only asker.
 const HELD_BYTES: usize = 160 + 4;
 /// Kept free for each call that is neither held nor settled.
-const DOUBT_BYTES: usize = 40;
+const DOUBT_BYTES: usize = 60;
 
 /// The run, with a name in its state that is so long that this many bytes are left.
 fn with_room(run: &Run, bytes: usize) -> Run {
@@ -99,12 +99,12 @@ fn calls_are_taken_in_order_as_long_as_the_state_has_room_to_hold_them() {
     let answered = story.answer("", &[("A", "echo", json!({})), (&long, "transfer", json!({}))]);
     let input = Input::ModelAnswered(answered);
     // An id of the model's that is short takes as much as one that the machine makes up.
-    let bytes = (140 + "echo".len() + 40) + (140 + "transfer".len() + 50);
+    let bytes = (160 + "echo".len() + 40) + (160 + "transfer".len() + 50);
     let taken = |room| {
         let events = decided(&with_room(&story.run, room), &story, &input);
         events.iter().filter(|event| matches!(event.fact, Fact::ToolRequested { .. })).count()
     };
     assert_eq!((taken(bytes), taken(bytes - 1)), (2, 1));
-    let first = 140 + "echo".len() + 40;
+    let first = 160 + "echo".len() + 40;
     assert_eq!((taken(first), taken(first - 1)), (1, 0));
 }

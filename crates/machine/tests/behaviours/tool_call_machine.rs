@@ -162,6 +162,7 @@ fn fact_to(status: CallStatus, story: &Story) -> Fact {
             not_before: story.now,
             rule: None,
             let_through_by: None,
+            expires: None,
         },
         Resuming => Fact::ToolResumed {
             call_id,

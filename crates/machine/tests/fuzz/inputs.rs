@@ -78,12 +78,7 @@ fn about_held(chance: &mut Chance, run: &Fuzzed) -> Option<Input> {
     if let Held::ChildRun { run, .. } = &open.held {
         return Some(Input::ChildEnded(child_ended(chance, call.id.clone(), run.clone())));
     }
-    let definition = match &open.held {
-        Held::Approval { definition } => Some(*definition),
-        Held::ClientTool | Held::External | Held::Question | Held::InDoubt { .. } | Held::ChildRun { .. } => {
-            None
-        }
-    };
+    let definition = open.held.definition();
     let definition_now = if chance.one_in(10) { digest(chance) } else { definition };
     Some(Input::Decide(Decision {
         id: chance.maybe(|_| DecisionId::from("dec_1")),

@@ -86,11 +86,7 @@ fn a_control_of_fold_version_1_is_shown_as_the_fold_of_its_log() {
     for line in VERSION_1.lines() {
         let [name, length, hex] = line.split(' ').collect::<Vec<_>>().try_into().unwrap();
         let story = stories.iter().find(|story| story.name == name).unwrap();
-        let stored: Vec<u8> = hex
-            .as_bytes()
-            .chunks(2)
-            .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap())
-            .collect();
+        let stored = bytes_of(hex);
         let folded = folded(story, length.parse().unwrap());
         let shown = Control::decode_read_only(&stored).unwrap();
         // Version 1 counted no child run that had ended.
@@ -110,6 +106,30 @@ fn a_control_of_fold_version_1_is_shown_as_the_fold_of_its_log() {
     let earlier = stories.iter().filter(|story| has_controls(&story.name));
     assert_eq!(seen, earlier.map(|story| story.events.len()).sum::<usize>());
     assert!(seen > 300, "{seen}");
+}
+
+/// The same of fold version 2, by the program before fold version 3.
+const VERSION_2: &str = include_str!("version_2_controls.txt");
+
+#[test]
+fn a_control_of_fold_version_2_is_shown_as_the_fold_of_its_log() {
+    let stories = file::all();
+    let mut seen = 0;
+    for line in VERSION_2.lines() {
+        let [name, length, hex] = line.split(' ').collect::<Vec<_>>().try_into().unwrap();
+        let story = stories.iter().find(|story| story.name == name).unwrap();
+        let stored = bytes_of(hex);
+        let expected = folded(story, length.parse().unwrap());
+        assert_eq!(Control::decode_read_only(&stored), Ok(expected), "{name} after event {length}");
+        assert_eq!(Control::decode(&stored), Err(ControlDecodeError::UnsupportedVersion(2)));
+        seen += 1;
+    }
+    assert_eq!(seen, 330);
+}
+
+fn bytes_of(hex: &str) -> Vec<u8> {
+    let pairs = hex.as_bytes().chunks(2).map(|pair| std::str::from_utf8(pair).unwrap());
+    pairs.map(|pair| u8::from_str_radix(pair, 16).unwrap()).collect()
 }
 
 #[test]

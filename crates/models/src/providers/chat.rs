@@ -4,7 +4,7 @@ use engine::model::{AssistantCall, ModelFailure, ModelMessage};
 use serde_json::{Map, Value, json};
 
 use super::answer_builder::{AnswerBuilder, FinishReason};
-use super::content::{ContentPart, Media, Source, parts, plain_text};
+use super::content::{Media, Source, text_or_parts};
 use super::dialect::{RequestContext, StreamDecoder, corrupt, count, nonempty_text, object};
 use super::failure::from_stream_error;
 use super::naming::arguments;
@@ -42,7 +42,9 @@ pub(super) fn tools(context: &RequestContext<'_>) -> Value {
 
 fn encode_message(context: &RequestContext<'_>, message: &ModelMessage) -> Option<Value> {
     Some(match message {
-        ModelMessage::User { content, .. } => json!({"role": "user", "content": user_content(content)}),
+        ModelMessage::User { content, .. } => {
+            json!({"role": "user", "content": text_or_parts(content, "text", media_part)})
+        }
         ModelMessage::Note { text, .. } | ModelMessage::Notice { text } => {
             json!({"role": "user", "content": text})
         }
@@ -69,21 +71,6 @@ fn encode_call(context: &RequestContext<'_>, call: &AssistantCall) -> Value {
         "name": context.names.to_provider(call.tool.as_str()),
         "arguments": arguments(call).to_string(),
     }})
-}
-
-/// Sent as plain text if possible: not every server accepts parts.
-fn user_content(content: &Value) -> Value {
-    let parts = parts(content);
-    if let Some(text) = plain_text(&parts) {
-        return json!(text);
-    }
-    parts
-        .iter()
-        .map(|part| match part {
-            ContentPart::Text(text) => json!({"type": "text", "text": text}),
-            ContentPart::Media(media) => media_part(media),
-        })
-        .collect()
 }
 
 fn media_part(media: &Media<'_>) -> Value {

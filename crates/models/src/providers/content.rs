@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 pub(super) use engine::media::{Media, Source};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// One part of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,8 +23,26 @@ pub(super) fn parts(content: &Value) -> Vec<ContentPart<'_>> {
     }
 }
 
+/// Content as OpenAI's APIs take it: plain text if possible, because not every server accepts parts. `text_type` is the
+/// type of a part with text.
+pub(super) fn text_or_parts(
+    content: &Value,
+    text_type: &str,
+    media_part: impl Fn(&Media<'_>) -> Value,
+) -> Value {
+    let parts = parts(content);
+    if let Some(text) = plain_text(&parts) {
+        return json!(text);
+    }
+    let encoded = parts.iter().map(|part| match part {
+        ContentPart::Text(text) => json!({"type": text_type, "text": text}),
+        ContentPart::Media(media) => media_part(media),
+    });
+    encoded.collect()
+}
+
 /// The whole content as one text, if it contains nothing else.
-pub(super) fn plain_text<'a>(parts: &[ContentPart<'a>]) -> Option<Cow<'a, str>> {
+fn plain_text<'a>(parts: &[ContentPart<'a>]) -> Option<Cow<'a, str>> {
     if let [ContentPart::Text(text)] = parts {
         return Some(text.clone());
     }

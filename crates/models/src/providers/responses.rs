@@ -6,7 +6,7 @@ use engine::model::{ModelFailure, ModelMessage};
 use serde_json::{Map, Value, json};
 
 use super::answer_builder::{AnswerBuilder, FinishReason};
-use super::content::{ContentPart, Media, Source, parts, plain_text};
+use super::content::{Media, Source, text_or_parts};
 use super::dialect::{RequestContext, StreamDecoder, corrupt, count, nonempty_text, object, required_text};
 use super::failure::from_stream_error;
 use super::naming::arguments;
@@ -67,7 +67,9 @@ fn is_reasoning_model(context: &RequestContext<'_>, params: &Map<String, Value>)
 
 fn encode_message(context: &RequestContext<'_>, message: &ModelMessage) -> Vec<Value> {
     match message {
-        ModelMessage::User { content, .. } => vec![json!({"role": "user", "content": user_content(content)})],
+        ModelMessage::User { content, .. } => {
+            vec![json!({"role": "user", "content": text_or_parts(content, "input_text", media_part)})]
+        }
         ModelMessage::Note { text, .. } | ModelMessage::Notice { text } => {
             vec![json!({"role": "user", "content": text})]
         }
@@ -96,20 +98,6 @@ fn encode_part(context: &RequestContext<'_>, part: sealed::AnswerPart<'_>) -> Va
             "name": context.names.to_provider(call.tool.as_str()), "arguments": arguments(call).to_string()})
         }
     }
-}
-
-fn user_content(content: &Value) -> Value {
-    let parts = parts(content);
-    if let Some(text) = plain_text(&parts) {
-        return json!(text);
-    }
-    parts
-        .iter()
-        .map(|part| match part {
-            ContentPart::Text(text) => json!({"type": "input_text", "text": text}),
-            ContentPart::Media(media) => media_part(media),
-        })
-        .collect()
 }
 
 fn media_part(media: &Media<'_>) -> Value {

@@ -71,6 +71,7 @@ pub(crate) async fn examine_threads<Size>(
 ) -> Result<Option<i64>, ExamineError> {
     let mut last = None;
     let mut events = 0;
+    let last_unchained = rows.last_unchained_run().await?;
     for number in rows.threads(after, THREAD_COUNT_MAX).await? {
         if events > EVENT_COUNT_MAX {
             break;
@@ -78,12 +79,13 @@ pub(crate) async fn examine_threads<Size>(
         last = Some(number);
         report.threads += 1;
         let mut place = format!("the thread in row {number}");
-        let examined = thread::examine(rows, number, &mut place, &mut report.findings).await;
+        let examined = thread::examine(rows, number, last_unchained, &mut place, &mut report.findings).await;
         match record(&mut report.findings, &place, examined).map_err(ExamineError::Refused)? {
             Some(seen) => {
                 report.runs += seen.runs;
                 report.events += seen.events;
                 events += seen.events;
+                report.chains.add(seen.chains);
             }
             // The error may have ended the snapshot: the next threads are read in another one.
             None => break,

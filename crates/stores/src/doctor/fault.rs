@@ -1,6 +1,6 @@
 //! Errors that end the examination of one item, of one snapshot, or of everything.
 
-use engine::store::StoreError;
+use engine::store::{StoreError, StoreFailure};
 
 use super::finding::FindingCode;
 
@@ -39,5 +39,19 @@ impl ExamineError {
 impl From<Fault> for ExamineError {
     fn from(fault: Fault) -> Self {
         Self::Broken(fault)
+    }
+}
+
+/// A stored value that cannot be decoded is a finding. Any other error of a store prevents further reading.
+pub(crate) fn unreadable_or_refused(error: StoreError) -> ExamineError {
+    match error {
+        StoreError::Failed(StoreFailure::Corrupt(why)) => new_fault(FindingCode::Unreadable, why).into(),
+        other @ (StoreError::Failed(StoreFailure::Unavailable(_) | StoreFailure::Full(_))
+        | StoreError::Fenced
+        | StoreError::Behind
+        | StoreError::Stale
+        | StoreError::Busy(_)
+        | StoreError::Impossible(_)
+        | StoreError::NotFound) => ExamineError::Refused(other),
     }
 }

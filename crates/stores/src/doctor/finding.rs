@@ -17,6 +17,8 @@ pub enum FindingCode {
     Orphan,
     /// Events are missing, duplicated, or contradict earlier ones.
     LogBroken,
+    /// A commit does not match its hash, or the last one is not the head of its run's chain.
+    ChainBroken,
     /// The stored state of a run is not the fold of its log.
     ControlDiffers,
     /// A column of a run differs from its log.
@@ -32,6 +34,8 @@ pub enum FindingCode {
     ChildLost,
     /// A frozen agent is missing, or is not the one that its digest names.
     RevisionDiffers,
+    /// A sealed audit record was altered, removed or moved.
+    AuditBroken,
 }
 
 impl FindingCode {
@@ -43,6 +47,7 @@ impl FindingCode {
             Self::Unreadable => "UNREADABLE",
             Self::Orphan => "ORPHAN",
             Self::LogBroken => "LOG_BROKEN",
+            Self::ChainBroken => "CHAIN_BROKEN",
             Self::ControlDiffers => "CONTROL_DIFFERS",
             Self::RunDiffers => "RUN_DIFFERS",
             Self::SuspensionDiffers => "SUSPENSION_DIFFERS",
@@ -53,6 +58,7 @@ impl FindingCode {
             Self::ThreadDiffers => "THREAD_DIFFERS",
             Self::ChildLost => "CHILD_LOST",
             Self::RevisionDiffers => "REVISION_DIFFERS",
+            Self::AuditBroken => "AUDIT_BROKEN",
         }
     }
 
@@ -67,6 +73,11 @@ impl FindingCode {
             Self::LogBroken => {
                 "The log is the only truth about a run, and this one cannot be trusted: \
                  keep a copy of the store and go on with the last backup that the doctor finds nothing in."
+            }
+            Self::ChainBroken => {
+                "The log was changed after it was written, by another program or by the disk, and no longer proves what \
+                 happened. Keep a copy of the store, find out who wrote to it, and compare the run with a backup. \
+                 If its last commit does not match, the run is halted until you interrupt it."
             }
             Self::ControlDiffers | Self::RunDiffers | Self::SuspensionDiffers => {
                 "Stop the server before the run acts on it; the log is the truth. \
@@ -91,6 +102,10 @@ impl FindingCode {
             Self::ChildLost => "The call will never be answered: interrupt the run.",
             Self::RevisionDiffers => {
                 "The run cannot go on without its frozen agent: interrupt it, or go on with a backup that has it."
+            }
+            Self::AuditBroken => {
+                "The audit record of this tenant was tampered with, or the disk is damaged: keep a copy of the store, \
+                 and compare it with an export or a backup by `holdpoint audit verify --against`."
             }
         }
     }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use engine::arguments;
 use machine::apply::{apply, initial_control};
 use machine::event::{Event, Fact};
-use machine::id::{DecisionId, SuspensionId};
+use machine::id::{DecisionId, Digest, SuspensionId};
 use machine::projection_rows::{ClosedRow, InboxPosition, OpenedRow, ProjectionRows};
 use machine::tool::Arguments;
 use machine::{Control, Timestamp, checkpoint, event_codec};
@@ -13,7 +13,8 @@ use machine::{Control, Timestamp, checkpoint, event_codec};
 use super::fault::{Fault, new_fault};
 use super::finding::FindingCode;
 use super::value::{ColumnValue, bytes, integer, maybe_text, maybe_time, text, time};
-use crate::columns::checkpoint_name;
+use crate::chain::HashedCommit;
+use crate::commit_text::checkpoint_name;
 
 /// The state and rows that a log implies.
 pub(crate) struct ExpectedRun {
@@ -79,6 +80,19 @@ pub(crate) struct Commit {
     pub(crate) checkpoint: String,
     /// The stored events, one per line.
     pub(crate) body: String,
+    pub(crate) hash: Option<Vec<u8>>,
+}
+
+impl Commit {
+    pub(crate) fn as_hashed(&self) -> HashedCommit<'_> {
+        HashedCommit {
+            first_seq: self.first_seq,
+            last_seq: self.last_seq,
+            checkpoint: &self.checkpoint,
+            body: &self.body,
+            hash: self.hash.as_deref(),
+        }
+    }
 }
 
 /// The fold of a log while it is read, commit by commit.
@@ -105,6 +119,11 @@ impl LogFold {
             expected.apply_commit(&events, &rows);
         }
         Ok(rows)
+    }
+
+    /// The frozen agent, once the first commit was folded.
+    pub(crate) fn revision(&self) -> Option<&Digest> {
+        self.expected.as_ref().map(|expected| &expected.control.revision)
     }
 
     /// Call after the last commit.

@@ -6,8 +6,9 @@
 //!
 //! The log of a run is the only source of truth about it. Everything else follows from the logs, so everything else can
 //! be checked: the fold of each log is the stored state, and the rows beside it are those that its events write. Data
-//! that exists only in one event (the text of a message, a result) can only be checked for its form.
+//! that exists only in one event (the text of a message, a result) is covered by the hash chain of its run.
 
+mod chain;
 mod examination;
 mod fault;
 mod finding;
@@ -18,12 +19,13 @@ mod run;
 mod thread;
 mod value;
 
+pub use chain::{ChainCounts, LateChain};
 pub use finding::{Finding, FindingCode, Findings};
 
 pub(crate) use examination::{
     ExaminedStore, examine_all_threads, examine_revisions, examine_threads, record,
 };
-pub(crate) use fault::{ExamineError, Fault};
+pub(crate) use fault::{ExamineError, Fault, unreadable_or_refused};
 pub(crate) use log::{Commit, LogFold, SUSPENSION_COLUMNS};
 pub(crate) use rows::{
     AgentRow, CommitPage, CountedTable, DecisionRow, InboxRow, PostKeyRow, RunRow, SnapshotRows, StateRow,
@@ -40,13 +42,21 @@ pub struct DoctorReport<Size> {
     pub threads: u64,
     pub runs: u64,
     pub events: u64,
+    pub chains: ChainCounts,
     /// `None` if the store is too damaged to be measured.
     pub size: Option<Size>,
 }
 
 impl<Size> Default for DoctorReport<Size> {
     fn default() -> Self {
-        Self { findings: Findings::default(), threads: 0, runs: 0, events: 0, size: None }
+        Self {
+            findings: Findings::default(),
+            threads: 0,
+            runs: 0,
+            events: 0,
+            chains: ChainCounts::default(),
+            size: None,
+        }
     }
 }
 
@@ -64,8 +74,9 @@ pub enum DoctorProgress {
 }
 
 /// How much of a thread was examined.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct ExaminedCounts {
     pub(crate) runs: u64,
     pub(crate) events: u64,
+    pub(crate) chains: ChainCounts,
 }

@@ -8,6 +8,7 @@ use machine::id::Digest;
 use super::fault::ExamineError;
 use super::log::Commit;
 use super::value::ColumnValue;
+use crate::chain::ChainColumns;
 use crate::grants::GrantColumns;
 
 pub(crate) struct ThreadRow {
@@ -37,6 +38,9 @@ pub(crate) struct RunRow {
     /// The run is woken, or a node holds it and is notified of each item.
     pub(crate) inbox_is_noticed: bool,
     pub(crate) control: Vec<u8>,
+    /// The last event.
+    pub(crate) seq: u64,
+    pub(crate) chain: ChainColumns,
 }
 
 /// The next commits of a log.
@@ -111,6 +115,9 @@ pub(crate) struct StoredResponseRow {
 pub(crate) trait SnapshotRows {
     /// How often the store was opened, if its leases depend on it.
     fn openings(&self) -> Option<u64>;
+
+    /// The number of the last run from before chains existed. `None` if the store does not say it.
+    async fn last_unchained_run(&self) -> Result<Option<i64>, ExamineError>;
 
     async fn threads(&self, after: i64, count_max: u32) -> Result<Vec<i64>, ExamineError>;
 

@@ -8,14 +8,15 @@ use machine::decision::Decision;
 use machine::id::{CallId, DecisionId, MessageId, RunId, SuspensionId};
 use machine::inbox::Item;
 use machine::projection_rows::RunSummary;
-use machine::suspension::Held;
 
+use super::chain::{self, ChainCounts};
 use super::fault::{ExamineError, Fault, new_fault};
 use super::finding::{FindingCode, PlaceFindings};
 use super::log::{ExpectedRun, LogFold, SUSPENSION_COLUMNS};
 use super::rows::{DecisionRow, InboxRow, RunRow, SnapshotRows, SuspensionRow};
 use super::thread::{ExaminedThread, ExpectedThread, LoggedRows};
 use super::value::{ColumnValue, bytes, differences, integer, maybe_text, maybe_time, text, time};
+use crate::chain::ChainCheck;
 use crate::columns::item_kind_name;
 
 /// Examines one run. Returns the number of its events, or `None` if its log is unreadable, which is a finding of its
@@ -24,18 +25,27 @@ pub(super) async fn examine(
     thread: &ExaminedThread<'_, impl SnapshotRows>,
     run: &RunRow,
     expected_thread: &mut ExpectedThread,
+    chains: &mut ChainCounts,
     at_thread: &mut PlaceFindings<'_>,
 ) -> Result<Option<u64>, ExamineError> {
     let place = format!("run {} on thread {} of {}", run.id, thread.id, thread.tenant);
     let log = read_log(thread, run, expected_thread, at_thread).await;
     let mut at = PlaceFindings { place: &place, findings: at_thread.findings };
-    let expected = match log {
-        Ok(expected) => expected,
+    let ReadLog { folded, broken_chain } = match log {
+        Ok(read) => read,
         Err(ExamineError::Broken(Fault { code, what })) => {
             at.add(code, what);
             return Ok(None);
         }
         Err(other @ (ExamineError::Damaged(_) | ExamineError::Refused(_))) => return Err(other),
+    };
+    chain::examine(run, broken_chain, thread.last_unchained, chains, &mut at);
+    let expected = match folded {
+        Ok(expected) => expected,
+        Err(Fault { code, what }) => {
+            at.add(code, what);
+            return Ok(None);
+        }
     };
     expected_thread.pinned.insert(expected.control.revision);
     let derived = run_columns(thread.tenant, run.parent.is_some(), &expected);
@@ -66,27 +76,46 @@ pub(super) async fn examine(
     Ok(Some(expected.control.seq))
 }
 
-/// Reads the whole log and compares the messages and calls of each page with their rows.
+/// A log that was read to its end.
+struct ReadLog {
+    folded: Result<ExpectedRun, Fault>,
+    /// Where the hash chain breaks, if it does.
+    broken_chain: Option<String>,
+}
+
+/// Reads the whole log, compares every commit with its hash, and compares the messages and calls of each page with
+/// their rows. After the first commit that cannot be folded, only hashes are compared.
 async fn read_log(
     thread: &ExaminedThread<'_, impl SnapshotRows>,
     run: &RunRow,
     expected_thread: &mut ExpectedThread,
     at_thread: &mut PlaceFindings<'_>,
-) -> Result<ExpectedRun, ExamineError> {
-    let (mut log, mut after) = (LogFold::default(), 0);
+) -> Result<ReadLog, ExamineError> {
+    let (mut log, mut after, mut fault) = (LogFold::default(), 0, None);
+    let mut chain = ChainCheck::new(thread.tenant, &run.id, &run.chain);
     loop {
         let page = thread.rows.commits(run.row, after).await?;
         let mut logged_rows = LoggedRows::default();
         for commit in &page.commits {
-            after = commit.last_seq;
-            let rows = log.fold_commit(thread.tenant, commit)?;
-            expected_thread.add_rows(run.row, &rows);
-            logged_rows.add_rows(rows);
+            if fault.is_none() {
+                match log.fold_commit(thread.tenant, commit) {
+                    Ok(rows) => {
+                        expected_thread.add_rows(run.row, &rows);
+                        logged_rows.add_rows(rows);
+                    }
+                    Err(found) => fault = Some(found),
+                }
+            }
+            chain.add(&commit.as_hashed(), log.revision());
         }
         logged_rows.compare(thread, run.row, at_thread).await?;
-        if page.is_last {
-            return Ok(log.finish()?);
+        let last = page.commits.last().map_or(after, |commit| commit.last_seq);
+        // A damaged index could return the same commits again and again.
+        if page.is_last || last <= after {
+            let folded = fault.map_or_else(|| log.finish(), Err);
+            return Ok(ReadLog { folded, broken_chain: chain.finish(run.seq) });
         }
+        after = last;
     }
 }
 
@@ -344,10 +373,5 @@ fn decision_fault(tenant: &str, id: &DecisionId, found_tenant: &str, decision: &
 
 /// The runs that work on calls of this one.
 fn awaited_children(control: &Control) -> impl Iterator<Item = (&CallId, &RunId)> {
-    control.calls.iter().filter_map(|call| match &call.suspension()?.held {
-        Held::ChildRun { run, .. } => Some((&call.id, run)),
-        Held::Approval { .. } | Held::ClientTool | Held::External | Held::Question | Held::InDoubt { .. } => {
-            None
-        }
-    })
+    control.calls.iter().filter_map(|call| Some((&call.id, call.suspension()?.held.child_run()?)))
 }

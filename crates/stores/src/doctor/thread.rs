@@ -25,6 +25,8 @@ pub(super) struct ExaminedThread<'e, Rows> {
     pub(super) number: i64,
     pub(super) tenant: &'e str,
     pub(super) id: &'e str,
+    /// The number of the last run from before chains existed.
+    pub(super) last_unchained: Option<i64>,
 }
 
 /// Each run's last write under one key. Only the run that holds the thread writes, so the latest of them counts.
@@ -52,12 +54,13 @@ pub(super) struct ExpectedThread {
 pub(super) async fn examine(
     rows: &impl SnapshotRows,
     number: i64,
+    last_unchained: Option<i64>,
     place: &mut String,
     findings: &mut Findings,
 ) -> Result<ExaminedCounts, ExamineError> {
     let ThreadRow { tenant, id, metadata, head } = rows.thread(number).await?;
     *place = format!("thread {id} of {tenant}");
-    let thread = ExaminedThread { rows, number, tenant: &tenant, id: &id };
+    let thread = ExaminedThread { rows, number, tenant: &tenant, id: &id, last_unchained };
     let mut at = PlaceFindings { place, findings };
     let mut expected = ExpectedThread::default();
     let seen = examine_runs(&thread, &mut expected, &mut at).await?;
@@ -98,7 +101,7 @@ async fn examine_runs(
             counts.runs += 1;
             expected.unended += u64::from(!run.ended);
             expected.holders += u64::from(run.holds);
-            match run::examine(thread, run, expected, at).await? {
+            match run::examine(thread, run, expected, &mut counts.chains, at).await? {
                 Some(events) => counts.events = counts.events.saturating_add(events),
                 None => expected.is_incomplete = true,
             }

@@ -7,6 +7,7 @@ use engine::store::{
     AutoApproval, GRANTS_READ_MAX, GrantFilter, GrantView, Listed, Page, StoreError, Tenant,
 };
 use machine::Timestamp;
+use machine::audit::{Actor, AuditEntry};
 use machine::grant::{Grant, GrantCoverage};
 use machine::id::{GrantId, Principal, ThreadId, ToolName};
 use machine::projection_rows::GrantRow;
@@ -25,6 +26,16 @@ impl MemoryThread {
     pub(super) fn auto_approved_by(&self) -> Option<Principal> {
         let everything = self.grants.iter().find(|row| granted_tool(&row.grant).is_none());
         everything.map(|row| row.grant.by.clone())
+    }
+
+    fn set_auto_approve(&mut self, given: Option<&AutoApproval>, now: Timestamp) {
+        let Some(AutoApproval { id, by }) = given else {
+            self.grants.clear();
+            return;
+        };
+        self.grants.retain(|row| granted_tool(&row.grant).is_some());
+        let grant = Grant { id: id.clone(), by: by.clone(), covers: GrantCoverage::Thread };
+        self.grants.push(GrantRow { grant, since: now });
     }
 
     /// Sorted by name.
@@ -51,17 +62,14 @@ impl MemoryState {
         tenant: &Tenant,
         thread: &ThreadId,
         given: Option<&AutoApproval>,
+        actor: &Actor,
         now: Timestamp,
     ) -> Result<(), StoreError> {
         let rows = self.tenants.get_mut(tenant).ok_or(StoreError::NotFound)?;
-        let thread = rows.threads.get_mut(thread).ok_or(StoreError::NotFound)?;
-        let Some(AutoApproval { id, by }) = given else {
-            thread.grants.clear();
-            return Ok(());
-        };
-        thread.grants.retain(|row| granted_tool(&row.grant).is_some());
-        let grant = Grant { id: id.clone(), by: by.clone(), covers: GrantCoverage::Thread };
-        thread.grants.push(GrantRow { grant, since: now });
+        let (id, thread) = (thread, rows.threads.get_mut(thread).ok_or(StoreError::NotFound)?);
+        let entry = AuditEntry::of_auto_approve(now, id, given.map(|given| &given.id), actor);
+        thread.set_auto_approve(given, now);
+        self.record(tenant, &entry);
         Ok(())
     }
 
@@ -92,14 +100,19 @@ impl MemoryState {
         newest_first(&by_age, page, |id| by_id.get(id).cloned())
     }
 
-    pub(super) fn revoke_grant(&mut self, tenant: &Tenant, id: &GrantId) -> Result<(), StoreError> {
+    pub(super) fn revoke_grant(
+        &mut self,
+        tenant: &Tenant,
+        id: &GrantId,
+        actor: &Actor,
+        now: Timestamp,
+    ) -> Result<(), StoreError> {
         let rows = self.tenants.get_mut(tenant).ok_or(StoreError::NotFound)?;
-        let mut threads = rows.threads.values_mut();
-        let is_revoked = threads.any(|thread| {
-            let before = thread.grants.len();
-            thread.grants.retain(|row| row.grant.id != *id);
-            thread.grants.len() < before
+        let revoked = rows.threads.iter_mut().find_map(|(name, thread)| {
+            let index = thread.grants.iter().position(|row| row.grant.id == *id)?;
+            Some(AuditEntry::of_revoked_grant(now, name, &thread.grants.remove(index).grant, actor))
         });
-        if is_revoked { Ok(()) } else { Err(StoreError::NotFound) }
+        self.record(tenant, &revoked.ok_or(StoreError::NotFound)?);
+        Ok(())
     }
 }

@@ -5,16 +5,16 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use engine::store::{
-    ApprovalFilter, Countable, Listed, MessageView, Page, PathEntry, RunCounts, RunFilter, RunView,
-    StoreError, SuspensionView, Tenant, ThreadView, TimedMessage,
+    ApprovalFilter, Countable, Listed, MessageOrder, MessageView, Page, PathEntry, RunCounts, RunFilter,
+    RunView, StoreError, SuspensionView, Tenant, ThreadView, TimedMessage,
 };
 use machine::Timestamp;
 use machine::decision::DecisionAction;
 use machine::event::{Fact, OpenedSuspension};
-use machine::id::{AgentName, MessageId, SuspensionId, ThreadId};
+use machine::id::{AgentName, MessageId, RunId, SuspensionId, ThreadId};
 use machine::projection_rows::{ApprovalStatus, ClosedRow, PublicRunStatus};
 use machine::suspension::SuspensionKind;
-use machine::thread::ThreadState;
+use machine::thread::{RunActivity, ThreadState};
 
 use super::state::{MemoryRun, MemoryState, MemorySuspension, MemoryThread};
 
@@ -42,13 +42,11 @@ impl MemoryState {
 
     fn thread_state(&self, thread: &MemoryThread) -> ThreadState {
         let front = thread.holder.or_else(|| thread.queue.first().copied());
-        let Some(front) = front.and_then(|row| self.runs.get(&row)) else { return ThreadState::Free };
-        ThreadState::Busy {
-            front: front.id.clone(),
-            front_is: front.summary.status.front_state(),
-            in_doubt: front.summary.in_doubt,
-            queued: thread.queue.len(),
-        }
+        let tree = self.with_descendants(front, |run| !run.summary.status.ended());
+        let Some((front, descendants)) = tree.split_first() else { return ThreadState::Free };
+        let descendants = descendants.iter().map(|run| run.summary.activity());
+        let RunActivity { state, in_doubt } = front.summary.activity().with_descendants(descendants);
+        ThreadState::Busy { front: front.id.clone(), front_is: state, in_doubt, queued: thread.queue.len() }
     }
 
     pub(super) fn run_counts(&self) -> RunCounts {
@@ -101,18 +99,45 @@ impl MemoryState {
         })
     }
 
-    /// Oldest first, numbered from 1.
+    pub(super) fn runs_of_thread(
+        &self,
+        tenant: &Tenant,
+        thread: &ThreadId,
+        after: Option<&RunId>,
+        limit: usize,
+    ) -> Result<Vec<RunId>, StoreError> {
+        let rows = &self.find_thread(tenant, thread).ok_or(StoreError::NotFound)?.runs;
+        let ids: Vec<&RunId> = rows.iter().filter_map(|row| Some(&self.runs.get(row)?.id)).collect();
+        let skipped = match after {
+            Some(after) => ids.iter().position(|id| *id == after).ok_or(StoreError::NotFound)? + 1,
+            None => 0,
+        };
+        Ok(ids.into_iter().skip(skipped).take(limit).cloned().collect())
+    }
+
+    /// Numbered from 1 in the order in which they joined.
     pub(super) fn messages(
         &self,
         tenant: &Tenant,
         thread: &ThreadId,
+        order: MessageOrder,
         page: &Page,
     ) -> Result<Listed<MessageView>, StoreError> {
-        let after = cursor::<MessageId>(page)?.map_or(0, |(number, _)| number.0);
+        let from = cursor::<MessageId>(page)?;
+        let from = from.map(|(number, _)| usize::try_from(number.0).unwrap_or(usize::MAX));
         let thread = self.find_thread(tenant, thread).ok_or(StoreError::NotFound)?;
-        let behind = usize::try_from(after).unwrap_or(usize::MAX);
-        let numbered = (1_u64..).map(Timestamp).zip(thread.messages_in_order.iter().cloned());
-        let numbered: Vec<(Timestamp, MessageId)> = numbered.skip(behind).take(page_rows(page)).collect();
+        let in_order = &thread.messages_in_order;
+        let numbered = (1_u64..).map(Timestamp).zip(in_order.iter().cloned());
+        let numbered: Vec<(Timestamp, MessageId)> = match order {
+            MessageOrder::OldestFirst => numbered.skip(from.unwrap_or(0)).take(page_rows(page)).collect(),
+            MessageOrder::NewestFirst => {
+                let older = from.map_or(in_order.len(), |from| from.saturating_sub(1).min(in_order.len()));
+                let skipped = older.saturating_sub(page_rows(page));
+                let mut newest: Vec<_> = numbered.skip(skipped).take(older - skipped).collect();
+                newest.reverse();
+                newest
+            }
+        };
         Ok(listed(numbered.iter(), page, |id| {
             let place = thread.messages.get(id)?;
             let index = usize::try_from(place.seq.checked_sub(1)?).ok()?;
@@ -145,20 +170,38 @@ impl MemoryState {
                 | ApprovalStatus::Answered,
             ) => &rows.approvals_by_age,
         };
+        let of_tree;
+        let by_age = match self.tree_of(tenant, filter) {
+            Some(runs) => {
+                of_tree = by_age_of(&runs);
+                &of_tree
+            }
+            None => by_age,
+        };
         oldest_first(by_age, page, |id| {
             let run = self.runs.get(rows.suspensions.get(id)?)?;
             let suspension = run.suspensions.get(id)?;
             // If the run has not processed the answer yet, the answer determines the status that is shown.
             let may_be = |status| approval_status(suspension) == status || suspension.answered_by.is_some();
             let fits = filter.status.is_none_or(may_be)
-                && filter.run.as_ref().is_none_or(|id| run.id == *id)
-                && filter.thread.as_ref().is_none_or(|thread| run.thread == *thread)
                 && (filter.run.is_none() || has_changed(suspension, filter.changed_after));
             if !fits {
                 return None;
             }
             self.suspension_view(run, suspension).filter(|view| filter.matches(view))
         })
+    }
+
+    /// The runs whose suspensions the filter can match. None if it does not name a run or a thread.
+    fn tree_of(&self, tenant: &Tenant, filter: &ApprovalFilter) -> Option<Vec<&MemoryRun>> {
+        if let Some(run) = &filter.run {
+            let row = self.find_row(tenant, run);
+            let wanted = |one: &MemoryRun| filter.descendants || one.id == *run;
+            return Some(self.with_descendants(row, wanted));
+        }
+        let thread = self.find_thread(tenant, filter.thread.as_ref()?);
+        let rows = thread.into_iter().flat_map(|thread| thread.runs.iter().copied());
+        Some(self.with_descendants(rows, |_| true))
     }
 
     fn suspension_view(&self, run: &MemoryRun, suspension: &MemorySuspension) -> Option<SuspensionView> {
@@ -192,6 +235,7 @@ impl MemoryState {
                 run,
                 PathEntry {
                     run: run.id.clone(),
+                    thread: run.thread.clone(),
                     agent: run.control.agent.clone(),
                     call: opened.call.clone(),
                 },
@@ -213,6 +257,7 @@ impl MemoryState {
         {
             path.push(PathEntry {
                 run: above.id.clone(),
+                thread: above.thread.clone(),
                 agent: above.control.agent.clone(),
                 call: parent.call_id.clone(),
             });
@@ -221,6 +266,12 @@ impl MemoryState {
         path.reverse();
         path
     }
+}
+
+fn by_age_of(runs: &[&MemoryRun]) -> BTreeSet<(Timestamp, SuspensionId)> {
+    let suspensions = runs.iter().flat_map(|run| run.suspensions.values());
+    let answered_by_people = suspensions.filter(|one| one.opened.kind.needs_person());
+    answered_by_people.map(|one| (one.opened.at, one.opened.id.clone())).collect()
 }
 
 fn shown_status(run: &MemoryRun) -> PublicRunStatus {

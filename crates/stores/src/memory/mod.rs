@@ -1,6 +1,8 @@
 //! A store in memory: all the rules of the contract, nothing on disk. For tests, demos and runs that may be lost.
 
 mod append;
+mod audit;
+mod chain;
 mod create;
 mod grants;
 mod lists;

@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use engine::store::{StoreError, Tenant};
+use engine::store::{Deleted, Deletion, StoreError, Tenant};
+use machine::Timestamp;
+use machine::audit::{AuditAction, AuditEntry, DeletedThread};
 use machine::event::{Fact, OpenedSuspension};
 use machine::id::ThreadId;
 use machine::suspension::Held;
@@ -11,7 +13,13 @@ use super::state::{MemoryRun, MemoryState};
 
 impl MemoryState {
     /// Also deletes the threads of the runs that its runs delegated to, directly or indirectly.
-    pub(super) fn delete_thread(&mut self, tenant: &Tenant, id: &ThreadId) -> Result<(), StoreError> {
+    pub(super) fn delete_thread(
+        &mut self,
+        tenant: &Tenant,
+        id: &ThreadId,
+        deletion: &Deletion,
+        now: Timestamp,
+    ) -> Result<Deleted, StoreError> {
         let mut family = BTreeSet::from([id.clone()]);
         let mut ahead = VecDeque::from([id.clone()]);
         while let Some(id) = ahead.pop_front() {
@@ -26,7 +34,33 @@ impl MemoryState {
                 }
             }
         }
-        family.iter().try_for_each(|id| self.drop_thread(tenant, id))
+        let threads: Vec<DeletedThread> =
+            family.iter().filter_map(|id| self.contents_of(tenant, id)).collect();
+        if !deletion.decided_approvals && threads.iter().any(|thread| !thread.approvals.is_empty()) {
+            return Ok(Deleted::Nothing);
+        }
+        for thread in &threads {
+            self.drop_thread(tenant, &thread.id)?;
+            let entry = AuditEntry::new(now, AuditAction::ThreadDeleted, deletion.actor.clone());
+            self.record(tenant, &entry.of_deleted_thread(thread));
+        }
+        Ok(Deleted::Thread)
+    }
+
+    fn contents_of(&self, tenant: &Tenant, id: &ThreadId) -> Option<DeletedThread> {
+        let thread = self.find_thread(tenant, id)?;
+        let runs: Vec<&MemoryRun> = thread.runs.iter().filter_map(|row| self.runs.get(row)).collect();
+        let decided = runs
+            .iter()
+            .flat_map(|run| &run.suspensions)
+            .filter(|(_, suspension)| suspension.opened.kind.needs_person() && suspension.closed.is_some());
+        let approvals: BTreeSet<String> = decided.map(|(id, _)| id.to_string()).collect();
+        let runs: BTreeSet<String> = runs.iter().map(|run| run.id.to_string()).collect();
+        Some(DeletedThread {
+            id: id.clone(),
+            runs: runs.into_iter().collect(),
+            approvals: approvals.into_iter().collect(),
+        })
     }
 
     /// The event that opened the suspension names the child.
@@ -47,6 +81,9 @@ impl MemoryState {
         let rows = self.tenants.get_mut(tenant).ok_or(StoreError::NotFound)?;
         let thread = rows.threads.remove(id).ok_or(StoreError::NotFound)?;
         rows.threads_by_age.remove(&(thread.created_at, id.clone()));
+        for row in &thread.runs {
+            self.children.remove(row);
+        }
         for run in thread.runs.iter().filter_map(|row| self.runs.remove(row)) {
             for (suspension, stored) in run.suspensions {
                 let key = (stored.opened.at, suspension);

@@ -16,6 +16,7 @@ use machine::thread::UnendedRun;
 use machine::{Control, Timestamp};
 use serde_json::Value;
 
+use super::audit::MemoryAudit;
 use super::ready::{QueueKind, QueuePosition, ReadyQueues};
 
 /// The store's own number for a run.
@@ -27,9 +28,12 @@ pub(super) type PluginRows = BTreeMap<(PluginName, String), StateRow>;
 pub(super) struct MemoryState {
     pub(super) tenants: BTreeMap<Tenant, TenantRows>,
     pub(super) runs: BTreeMap<RunRowId, MemoryRun>,
+    /// The runs that a run has delegated to.
+    pub(super) children: BTreeMap<RunRowId, Vec<RunRowId>>,
     pub(super) ready: ReadyQueues,
     pub(super) revisions: BTreeMap<Digest, String>,
     pub(super) callback_keys: Option<StoredCallbackKeys>,
+    pub(super) audit: BTreeMap<Tenant, MemoryAudit>,
     pub(super) counts: StoreMetrics,
     last_row: RunRowId,
     last_thread: i64,
@@ -216,6 +220,11 @@ impl MemoryState {
     pub(super) fn add_run(&mut self, run: MemoryRun) -> RunRowId {
         self.last_row += 1;
         let row = self.last_row;
+        let parent =
+            run.control.parent.as_ref().and_then(|parent| self.find_row(&run.tenant, &parent.run_id));
+        if let Some(parent) = parent {
+            self.children.entry(parent).or_default().push(row);
+        }
         let tenant = self.tenants.entry(run.tenant.clone()).or_default();
         tenant.runs.insert(run.id.clone(), row);
         tenant.runs_by_age.insert((run.created_at, run.id.clone()));
@@ -224,6 +233,22 @@ impl MemoryState {
         }
         self.runs.insert(row, run);
         row
+    }
+
+    /// These runs, and every run that they delegated to, directly or through others, as long as each of them is wanted.
+    pub(super) fn with_descendants(
+        &self,
+        rows: impl IntoIterator<Item = RunRowId>,
+        wanted: impl Fn(&MemoryRun) -> bool,
+    ) -> Vec<&MemoryRun> {
+        let mut ahead: Vec<RunRowId> = rows.into_iter().collect();
+        let mut found = Vec::new();
+        while let Some(row) = ahead.pop() {
+            let Some(run) = self.runs.get(&row).filter(|run| wanted(run)) else { continue };
+            ahead.extend(self.children.get(&row).into_iter().flatten());
+            found.push(run);
+        }
+        found
     }
 
     pub(super) fn find_row(&self, tenant: &Tenant, run: &RunId) -> Option<RunRowId> {

@@ -5,13 +5,16 @@ use std::sync::Arc;
 
 use engine::callback::{CallbackKey, KeyRotation, KeysToRemove, StoredCallbackKeys};
 use engine::store::{
-    Append, Appended, ApprovalFilter, AutoApproval, BoxFuture, Claim, Claimed, ClusterStore, CommittedEvent,
-    Countable, Create, Created, EVENTS_BYTES_MAX, GrantFilter, GrantView, Lease, Listed, Loaded, LogEntry,
-    MessagePosition, MessageView, Page, ResponseStore, RunCounts, RunFilter, RunStore, RunView,
-    STORED_RESPONSES_MAX, StateView, StoreError, StoreMetrics, StoredResponse, SuspensionView, Tenant,
-    ThreadView, ViewStore, too_many_stored_responses,
+    Append, Appended, ApprovalFilter, AuditFilter, AuditStore, AutoApproval, BoxFuture, Claim, Claimed,
+    ClusterStore, CommittedEvent, Countable, Create, Created, Deleted, Deletion, EVENTS_BYTES_MAX,
+    GrantFilter, GrantView, Lease, Listed, Loaded, LogEntry, MessageOrder, MessagePosition, MessageView,
+    Page, ResponseStore, RunCounts, RunFilter, RunStore, RunView, STORED_RESPONSES_MAX, StateView,
+    StoreError, StoreMetrics, StoredResponse, SuspensionView, Tenant, TenantChain, ThreadView, ViewStore,
+    too_many_stored_responses,
 };
 use machine::Timestamp;
+use machine::audit::{Actor, AuditEntry, SealedRecord};
+use machine::chain::ChainHead;
 use machine::decision::Decision;
 use machine::event::Event;
 use machine::grant::Grant;
@@ -22,7 +25,7 @@ use machine::inbox::{Item, Verdict};
 use machine::projection_rows::StateRow;
 use serde_json::Value;
 
-use super::{MemoryStore, append, create, lists, submit, undecoded};
+use super::{MemoryStore, append, chain, create, lists, submit, undecoded};
 
 impl RunStore for MemoryStore {
     fn now(&self) -> Timestamp {
@@ -174,8 +177,9 @@ impl ViewStore for MemoryStore {
         tenant: &Tenant,
         thread: &ThreadId,
         given: Option<&AutoApproval>,
+        actor: &Actor,
     ) -> BoxFuture<'_, Result<(), StoreError>> {
-        self.change(|state, now| state.set_auto_approve(tenant, thread, given, now))
+        self.change(|state, now| state.set_auto_approve(tenant, thread, given, actor, now))
     }
 
     fn grant(&self, tenant: &Tenant, id: &GrantId) -> BoxFuture<'_, Result<Option<GrantView>, StoreError>> {
@@ -191,12 +195,22 @@ impl ViewStore for MemoryStore {
         self.read(|state| state.grants(tenant, filter, page))
     }
 
-    fn revoke_grant(&self, tenant: &Tenant, id: &GrantId) -> BoxFuture<'_, Result<(), StoreError>> {
-        self.change(|state, _| state.revoke_grant(tenant, id))
+    fn revoke_grant(
+        &self,
+        tenant: &Tenant,
+        id: &GrantId,
+        actor: &Actor,
+    ) -> BoxFuture<'_, Result<(), StoreError>> {
+        self.change(|state, now| state.revoke_grant(tenant, id, actor, now))
     }
 
-    fn delete_thread(&self, tenant: &Tenant, thread: &ThreadId) -> BoxFuture<'_, Result<(), StoreError>> {
-        self.change(|state, _| state.delete_thread(tenant, thread))
+    fn delete_thread(
+        &self,
+        tenant: &Tenant,
+        thread: &ThreadId,
+        deletion: &Deletion,
+    ) -> BoxFuture<'_, Result<Deleted, StoreError>> {
+        self.change(|state, now| state.delete_thread(tenant, thread, deletion, now))
     }
 
     fn decision(
@@ -219,6 +233,16 @@ impl ViewStore for MemoryStore {
         page: &Page,
     ) -> BoxFuture<'_, Result<Listed<RunView>, StoreError>> {
         self.read(|state| state.runs(tenant, filter, page))
+    }
+
+    fn runs_of_thread(
+        &self,
+        tenant: &Tenant,
+        thread: &ThreadId,
+        after: Option<&RunId>,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<Vec<RunId>, StoreError>> {
+        self.read(|state| state.runs_of_thread(tenant, thread, after, limit))
     }
 
     fn events(
@@ -248,6 +272,14 @@ impl ViewStore for MemoryStore {
         })
     }
 
+    fn chain_head(
+        &self,
+        tenant: &Tenant,
+        run: &RunId,
+    ) -> BoxFuture<'_, Result<Option<ChainHead>, StoreError>> {
+        self.read(|state| chain::head(state.find_run(tenant, run).ok_or(StoreError::NotFound)?))
+    }
+
     fn message(
         &self,
         tenant: &Tenant,
@@ -264,9 +296,10 @@ impl ViewStore for MemoryStore {
         &self,
         tenant: &Tenant,
         thread: &ThreadId,
+        order: MessageOrder,
         page: &Page,
     ) -> BoxFuture<'_, Result<Listed<MessageView>, StoreError>> {
-        self.read(|state| state.messages(tenant, thread, page))
+        self.read(|state| state.messages(tenant, thread, order, page))
     }
 
     fn posted(
@@ -403,5 +436,36 @@ impl ResponseStore for MemoryStore {
         self.read(|state| {
             Ok(state.find_run(tenant, run).and_then(|run| run.stored_responses.get(scope)).cloned())
         })
+    }
+}
+
+impl AuditStore for MemoryStore {
+    fn record_audit(&self, tenant: &Tenant, entry: &AuditEntry) -> BoxFuture<'_, Result<(), StoreError>> {
+        self.change(|state, _| {
+            state.record(tenant, entry);
+            Ok(())
+        })
+    }
+
+    fn seal_audit(&self) -> BoxFuture<'_, Result<u64, StoreError>> {
+        self.change(|state, _| Ok(state.seal_audit()))
+    }
+
+    fn audit(
+        &self,
+        tenant: &Tenant,
+        filter: &AuditFilter,
+        after: u64,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<Vec<SealedRecord>, StoreError>> {
+        self.read(|state| Ok(state.sealed_records(tenant, filter, after, limit)))
+    }
+
+    fn audit_chains(&self) -> BoxFuture<'_, Result<Vec<TenantChain>, StoreError>> {
+        self.read(|state| Ok(state.audit_chains()))
+    }
+
+    fn prune_audit(&self, older_than: Timestamp) -> BoxFuture<'_, Result<u64, StoreError>> {
+        self.change(|state, now| Ok(state.prune_audit(older_than, now)))
     }
 }

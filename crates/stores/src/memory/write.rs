@@ -35,9 +35,13 @@ pub(super) fn write(
     write_thread(run, thread, &append.rows);
     write_suspensions(run, tenant, append);
     let mut woken = Vec::new();
-    if run.ended() {
+    let ended = run.ended();
+    if ended {
         run.inbox.clear();
         run.held = false;
+    }
+    state.record_commit(row, &append.rows.audit);
+    if ended {
         woken.extend(promote_next(state, row));
     }
     woken.extend(append.spawn.iter().filter_map(|birth| create_child(state, row, birth, now)));

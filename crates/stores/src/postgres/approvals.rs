@@ -75,6 +75,7 @@ async fn candidates(
             &thread,
             &unheard,
             &changed_after,
+            &(filter.run.is_none() || filter.descendants),
         ];
         return views(connections, tenant, include_str!("sql/approvals_of_run.sql"), parameters).await;
     }
@@ -106,6 +107,7 @@ fn view(tenant: &Tenant, row: &Row) -> Result<SuspensionView, PostgresError> {
     let text = |name: &str| row.try_get::<_, Option<String>>(name).map(|text| text.map(unescape));
     let name = |column: &str| row.try_get::<_, String>(column).map(unescape);
     let (run, agent) = (RunId::from(name("run_id")?), AgentName::from(name("agent")?));
+    let thread = ThreadId::from(name("thread_id")?);
     let call = CallId::from(name("call")?);
     let seq = to_u64(row.try_get("seq")?);
     let opened = match (row.try_get::<_, Option<&str>>("body")?, row.try_get::<_, Option<i64>>("first_seq")?)
@@ -115,12 +117,17 @@ fn view(tenant: &Tenant, row: &Row) -> Result<SuspensionView, PostgresError> {
     };
     let (step, opened) = opened.map_or((0, None), |(step, opened)| (step, Some(Arc::new(opened))));
     let mut path = above(row)?;
-    path.push(PathEntry { run: run.clone(), agent: agent.clone(), call: call.clone() });
+    path.push(PathEntry {
+        run: run.clone(),
+        thread: thread.clone(),
+        agent: agent.clone(),
+        call: call.clone(),
+    });
     let view = SuspensionView {
         tenant: tenant.clone(),
         id: SuspensionId::from(name("id")?),
         run,
-        thread: ThreadId::from(name("thread_id")?),
+        thread,
         agent,
         call,
         step,
@@ -157,9 +164,11 @@ fn opening(event: Event) -> Option<(u32, OpenedSuspension)> {
 /// The path from the run that a person started, as far as its ancestors are stored.
 fn above(row: &Row) -> Result<Vec<PathEntry>, PostgresError> {
     let names = |column: &str| row.try_get::<_, Vec<String>>(column);
-    let (runs, agents, calls) = (names("above_runs")?, names("above_agents")?, names("above_calls")?);
-    let entries = runs.into_iter().zip(agents).zip(calls).map(|((run, agent), call)| PathEntry {
+    let runs = names("above_runs")?.into_iter().zip(names("above_threads")?);
+    let calls = names("above_agents")?.into_iter().zip(names("above_calls")?);
+    let entries = runs.zip(calls).map(|((run, thread), (agent, call))| PathEntry {
         run: RunId::from(unescape(run)),
+        thread: ThreadId::from(unescape(thread)),
         agent: AgentName::from(unescape(agent)),
         call: CallId::from(unescape(call)),
     });

@@ -120,9 +120,10 @@ pub(super) fn is_plain_creation(commit: &EncodedCommit) -> bool {
         && commit.accepted.is_empty()
         && commit.rows.opened.is_empty()
         && commit.rows.closed.is_empty()
+        && commit.rows.audit.is_empty()
 }
 
-/// Whether a commit writes, besides these, only suspensions and decisions.
+/// Whether a commit writes, besides these, only suspensions, decisions and audit records.
 pub(super) fn is_plain(commit: &EncodedCommit) -> bool {
     let EncodedCommit { log, consumed, accepted, spawn, deliver, rows, .. } = commit;
     let decides = |one: &EncodedItem| match one.item {
@@ -221,11 +222,9 @@ impl PostgresShared {
         let expected: Vec<i64> = appends.iter().map(|append| to_i64(append.commit.expected_seq)).collect();
         let versions: Vec<i64> =
             appends.iter().map(|append| to_i64(append.commit.expected_version)).collect();
-        let ended_ats: Vec<Option<i64>> =
-            appends.iter().map(|append| append.commit.state.ended_at().map(millis)).collect();
         let mut extras = Vec::new();
         for (append, position) in appends.iter().zip(1..) {
-            if let Some(extra) = BatchExtras::from_commit(&append.commit) {
+            if let Some(extra) = BatchExtras::from_commit(append.lease.tenant.as_str(), &append.commit) {
                 extras.push((position, json(&extra)?));
             }
         }
@@ -235,7 +234,7 @@ impl PostgresShared {
             .write_one(
                 "SELECT append_batch(
                     $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21,
-                    $22, $23, $24, $25, $26::text[]::jsonb[]
+                    $22, $23, $24, $25, $26, $27, $28::text[]::jsonb[]
                 )",
                 &[
                     &node,
@@ -251,10 +250,12 @@ impl PostgresShared {
                     &columns.wake_ats,
                     &columns.in_doubt,
                     &columns.started_ats,
-                    &ended_ats,
+                    &columns.ended_ats,
                     &columns.checkpoints,
                     &columns.controls,
                     &columns.bodies,
+                    &columns.anchors,
+                    &columns.contents,
                     &columns.message_positions,
                     &columns.message_nths,
                     &columns.message_ids,
@@ -313,14 +314,13 @@ impl PostgresShared {
         let user_messages: Vec<Option<Cow<'_, str>>> = commits()
             .map(|commit| commit.state.user_message.as_ref().map(|message| escape(message.as_str())))
             .collect();
-        let created_ats: Vec<i64> =
-            commits().map(|commit| commit.log.as_ref().map_or(0, |log| millis(log.first_at))).collect();
+        let hashes: Vec<Option<Vec<u8>>> = commits().map(first_hash).collect();
         let row = self
             .connections
             .write_one(
                 "SELECT create_batch(
                     $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21,
-                    $22, $23, $24, $25, $26, $27, $28
+                    $22, $23, $24, $25, $26, $27, $28, $29
                 )",
                 &[
                     &node,
@@ -336,11 +336,12 @@ impl PostgresShared {
                     &columns.statuses,
                     &columns.wake_ats,
                     &columns.in_doubt,
-                    &created_ats,
+                    &columns.created_ats,
                     &columns.started_ats,
                     &columns.checkpoints,
                     &columns.controls,
                     &columns.bodies,
+                    &hashes,
                     &columns.message_positions,
                     &columns.message_nths,
                     &columns.message_ids,
@@ -363,6 +364,12 @@ impl PostgresShared {
     }
 }
 
+/// The hash of the first commit of a run.
+fn first_hash(commit: &EncodedCommit) -> Option<Vec<u8>> {
+    let hash = commit.log.as_ref()?.links.hash_after(None)?;
+    Some(hash.0.to_vec())
+}
+
 /// What commits of either kind write, one vector per column over all of them. Messages, calls and inline agents refer
 /// to their commit by its position, counted from 1.
 #[derive(Default)]
@@ -371,10 +378,14 @@ struct BatchColumns<'e> {
     statuses: Vec<&'static str>,
     wake_ats: Vec<Option<i64>>,
     in_doubt: Vec<bool>,
+    created_ats: Vec<i64>,
     started_ats: Vec<Option<i64>>,
+    ended_ats: Vec<Option<i64>>,
     checkpoints: Vec<Option<&'static str>>,
     controls: Vec<&'e [u8]>,
     bodies: Vec<Option<&'e str>>,
+    anchors: Vec<Option<&'e [u8]>>,
+    contents: Vec<Option<&'e [u8]>>,
     message_positions: Vec<i32>,
     /// The position of the message among those of its own commit, counted from 1.
     message_nths: Vec<i32>,
@@ -403,10 +414,15 @@ impl<'e> BatchColumns<'e> {
         self.statuses.push(state.summary.status.as_str());
         self.wake_ats.push(super::binding::wake_at(state));
         self.in_doubt.push(state.summary.in_doubt);
+        self.created_ats.push(commit.log.as_ref().map_or(0, |log| millis(log.first_at)));
         self.started_ats.push(commit.started_at.map(millis));
+        self.ended_ats.push(state.ended_at().map(millis));
         self.checkpoints.push(commit.log.as_ref().map(|log| log.checkpoint));
         self.controls.push(&state.control);
         self.bodies.push(commit.log.as_ref().map(|log| log.body.as_str()));
+        let links = commit.log.as_ref().map(|log| &log.links);
+        self.anchors.push(links.and_then(|links| links.anchor.as_ref()).map(|anchor| anchor.0.as_slice()));
+        self.contents.push(links.map(|links| links.content.0.as_slice()));
         commit.rows.messages.iter().zip(1..).for_each(|(row, nth)| self.add_message(row, position, nth));
         commit.rows.calls.iter().for_each(|call| self.add_call(call, position));
         commit.inline_agent.iter().for_each(|inline_agent| self.add_inline_agent(inline_agent, position));

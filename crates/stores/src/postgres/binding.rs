@@ -2,6 +2,7 @@
 //! parts are omitted, and the function skips them.
 
 use engine::store::{PostKey, ThreadView};
+use machine::audit::AuditRecord;
 use machine::grant::{GrantCoverage, HoldReason};
 use machine::id::{MessageId, RunId};
 use machine::inbox::Item;
@@ -11,7 +12,7 @@ use machine::projection_rows::{ClosedRow, GrantRow, OpenedRow, PublicRunStatus};
 use machine::thread::{FrontState, IfBusy, QUEUE_MAX, QUEUE_WITH_SUPERSEDING_MAX};
 use serde::Serialize;
 
-use super::nul_escape::EscapedText;
+use super::nul_escape::{EscapedText, escape};
 use crate::columns::{item_kind_name, millis, role_name, to_i64};
 use crate::encoded_commit::{EncodedChild, EncodedCommit, EncodedItem, EncodedRun};
 
@@ -55,6 +56,8 @@ pub(super) struct BoundCommit<'e> {
     born: Vec<BoundChild<'e>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     deliver: Vec<BoundItem<'e>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    audit: Vec<BoundAudit>,
 }
 
 /// Parts that only few commits of a batch have.
@@ -64,14 +67,18 @@ pub(super) struct BatchExtras<'e> {
     suspensions: Vec<BoundSuspension<'e>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     accepted: Vec<BoundItem<'e>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    audit: Vec<BoundAudit>,
 }
 
 impl<'e> BatchExtras<'e> {
     /// `None` if the commit has none of them.
-    pub(super) fn from_commit(commit: &'e EncodedCommit) -> Option<Self> {
+    pub(super) fn from_commit(tenant: &str, commit: &'e EncodedCommit) -> Option<Self> {
         let accepted: Vec<_> = commit.accepted.iter().map(BoundItem::from_item).collect();
         let suspensions = suspensions(commit);
-        (!suspensions.is_empty() || !accepted.is_empty()).then_some(Self { suspensions, accepted })
+        let audit = audit(tenant, commit);
+        let is_needed = !suspensions.is_empty() || !accepted.is_empty() || !audit.is_empty();
+        is_needed.then_some(Self { suspensions, accepted, audit })
     }
 }
 
@@ -181,6 +188,29 @@ struct BoundSuspension<'e> {
 }
 
 #[derive(Serialize)]
+struct BoundAudit {
+    at: i64,
+    action: &'static str,
+    actor: String,
+    /// JSON, which contains no NUL.
+    body: String,
+}
+
+/// What the commit adds to the audit record.
+fn audit(tenant: &str, commit: &EncodedCommit) -> Vec<BoundAudit> {
+    let EncodedRun { run, thread, .. } = &commit.state;
+    let records = commit.rows.audit.iter().map(|entry| entry.to_record_of_run(tenant, thread, run));
+    records
+        .map(|AuditRecord { at, action, by, body }| BoundAudit {
+            at: millis(at),
+            action: action.as_str(),
+            actor: escape(by.as_str()).into_owned(),
+            body,
+        })
+        .collect()
+}
+
+#[derive(Serialize)]
 struct BoundChild<'e> {
     thread: EscapedText<'e>,
     id: EscapedText<'e>,
@@ -196,6 +226,7 @@ struct BoundChild<'e> {
     control: String,
     checkpoint: &'static str,
     body: &'e str,
+    hash: Option<String>,
 }
 
 /// How a run asks to be admitted to its thread, and to which thread.
@@ -260,6 +291,7 @@ impl<'e> BoundCommit<'e> {
             voided: rows.voided.iter().map(BoundSuspension::closed).collect(),
             born: commit.spawn.iter().map(BoundChild::from_child).collect(),
             deliver: commit.deliver.iter().map(|(to, one)| BoundItem::to(to, one)).collect(),
+            audit: audit(tenant, commit),
         }
     }
 
@@ -389,6 +421,7 @@ impl<'e> BoundChild<'e> {
             control: hexadecimal(&state.control),
             checkpoint: log.checkpoint,
             body: &log.body,
+            hash: log.links.hash_after(None).map(|hash| hash.to_string()),
         }
     }
 }

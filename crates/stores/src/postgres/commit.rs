@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use engine::store::{Append, Appended, Create, Created, Lease, PostKey, StoreError, Tenant, ThreadView};
 use machine::event::InterruptCause;
-use machine::id::{MessageId, RunId};
+use machine::id::{MessageId, RunId, ThreadId};
 use machine::inbox::{Item, SubmitContext, Verdict, judge_after_end, judge_item};
 use machine::thread::{Admission, Busy, IfBusy, QUEUE_MAX, QUEUE_WITH_SUPERSEDING_MAX};
 use machine::undecodable::judge_without_control;
@@ -55,7 +55,7 @@ impl PostgresShared {
     ) -> Result<Appended, PostgresError> {
         let node = self.leases.node().filter(|_| self.leases.is_current(lease)).ok_or(StoreError::Fenced)?;
         let expected_seq = to_i64(append.expected_seq);
-        let commit = match EncodedCommit::from_append(append) {
+        let commit = match EncodedCommit::from_append(lease.tenant.as_str(), append) {
             Ok(commit) => Arc::new(commit),
             // A fenced worker gets `Fenced` first, whatever its commit looks like.
             Err(refused) => {
@@ -91,10 +91,13 @@ impl PostgresShared {
     ) -> Result<Vec<RunId>, PostgresError> {
         let bound = json(&BoundCommit::new(lease.tenant.as_str(), &lease.run, commit))?;
         let body = commit.log.as_ref().map(|log| log.body.as_str());
+        let links = commit.log.as_ref().map(|log| &log.links);
+        let anchor = links.and_then(|links| links.anchor.as_ref()).map(|anchor| anchor.0.as_slice());
+        let content = links.map(|links| links.content.0.as_slice());
         let row = self
             .connections
             .write_one(
-                "SELECT * FROM append($1, $2, $3, $4, $5, $6::text::jsonb, $7, $8, $9)",
+                "SELECT * FROM append($1, $2, $3, $4, $5, $6::text::jsonb, $7, $8, $9, $10, $11)",
                 &[
                     &lease.row,
                     &node,
@@ -104,6 +107,8 @@ impl PostgresShared {
                     &bound,
                     &commit.state.control,
                     &body,
+                    &anchor,
+                    &content,
                     &self.clock.override_ms(),
                 ],
             )
@@ -122,7 +127,7 @@ impl PostgresShared {
     pub(super) async fn create(self: &Arc<Self>, create: Create) -> Result<Created, PostgresError> {
         let Create { tenant, seen, if_busy, begins_after, key, inline_agent, lease, append } = create;
         key.as_ref().map_or(Ok(()), PostKey::check)?;
-        let commit = Arc::new(EncodedCommit::for_creation(append, inline_agent)?);
+        let commit = Arc::new(EncodedCommit::for_creation(tenant.as_str(), append, inline_agent)?);
         check_first_commit(&seen, &commit)?;
         let leased = lease && !commit.state.summary.status.ended();
         let alone = begins_after.is_some() || key.is_some() || commit.state.parent.is_some();
@@ -133,6 +138,7 @@ impl PostgresShared {
         {
             self.counters.count_commit(commit.bytes);
             let lease = Some(self.record_lease(node, run, &tenant, &commit));
+            self.notify_thread(&tenant, &commit.state.thread);
             return Ok(Created {
                 admission: Admission::Hold,
                 lease,
@@ -158,10 +164,11 @@ impl PostgresShared {
         let bound = json(&bound.with_creation(commit, begins_after.as_ref(), key.as_ref(), &superseded))?;
         let asked = json(&AdmissionRequest::new(seen, *if_busy, *starts))?;
         let body = commit.log.as_ref().map(|log| log.body.as_str());
+        let hash = commit.log.as_ref().and_then(|log| log.links.hash_after(None));
         let row = self
             .connections
             .write_one(
-                "SELECT * FROM create_run($1, $2, $3::text::jsonb, $4::text::jsonb, $5, $6, $7, $8)",
+                "SELECT * FROM create_run($1, $2, $3::text::jsonb, $4::text::jsonb, $5, $6, $7, $8, $9)",
                 &[
                     &escape(tenant.as_str()),
                     &escape(seen.id.as_str()),
@@ -169,6 +176,7 @@ impl PostgresShared {
                     &bound,
                     &commit.state.control,
                     &body,
+                    &hash.as_ref().map(|hash| hash.0.as_slice()),
                     &node,
                     &self.clock.override_ms(),
                 ],
@@ -200,6 +208,7 @@ impl PostgresShared {
         let woken = self.woken(&row, 2)?;
         let number = row.try_get(1)?;
         let lease = node.map(|node| self.record_lease(node, number, tenant, commit));
+        self.notify_thread(tenant, &commit.state.thread);
         if lease.is_none() && admission == Admission::Hold {
             self.outgoing.queue_ready();
         }
@@ -292,6 +301,13 @@ impl PostgresShared {
         }
         if commit.log.is_some() && self.has_peers.load(Ordering::Relaxed) {
             self.outgoing.queue_committed(&commit.state.run);
+        }
+    }
+
+    /// Notifies clients of other nodes that follow the thread: it has a new run, or is gone.
+    pub(super) fn notify_thread(&self, tenant: &Tenant, thread: &ThreadId) {
+        if self.has_peers.load(Ordering::Relaxed) {
+            self.outgoing.queue_thread(tenant, thread);
         }
     }
 

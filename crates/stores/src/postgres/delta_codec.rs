@@ -2,7 +2,8 @@
 
 use engine::live::{Delta, Part, ToolNote, ToolNoteBody};
 use engine::store::LiveUpdate;
-use machine::id::{CallId, MessageId, RunId};
+use machine::Timestamp;
+use machine::id::{CallId, MessageId, RunId, ToolName};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -13,11 +14,20 @@ const TEXT_BYTES_MAX: usize = 6_000;
 /// Reserved for the sender, which is prepended to each payload.
 const HEAD_BYTES_MAX: usize = 32;
 
-/// One payload. Names are short because all of it has to fit.
+/// One payload. Names are short because all of it has to fit. A node of an earlier version sends neither `step`, `at`
+/// nor `tool`, and ignores them.
 #[derive(Serialize, Deserialize)]
 struct EncodedDelta {
     run: String,
     after: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    step: Option<u32>,
+    /// In milliseconds since 1970.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    at: Option<u64>,
+    /// The tool of a log line or of progress.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    tool: Option<String>,
     #[serde(flatten)]
     said: PayloadBody,
 }
@@ -40,19 +50,31 @@ enum PayloadPart {
 
 /// Encodes each update. An update whose names leave no room is dropped.
 pub(super) fn encode(run: &RunId, after: u64, said: Vec<LiveUpdate>) -> Vec<String> {
-    let words = said.into_iter().flat_map(|said| match said {
-        LiveUpdate::Delta(delta) => split_delta(&delta),
-        LiveUpdate::Note(note) => vec![tool_note_body(note)],
+    let words = said.into_iter().flat_map(|said| {
+        let (step, at, tool, bodies) = match said {
+            LiveUpdate::Delta(delta) => (delta.step, delta.at, None, split_delta(&delta)),
+            LiveUpdate::Note(note) => {
+                let tool = note.tool.as_ref().map(|tool| tool.as_str().to_owned());
+                (note.step, note.at, tool, vec![tool_note_body(note)])
+            }
+        };
+        bodies.into_iter().map(move |said| (step, at, tool.clone(), said))
     });
-    let notes = words.filter_map(|said| {
-        let note = EncodedDelta { run: run.as_str().to_owned(), after, said };
+    let notes = words.filter_map(|(step, at, tool, said)| {
+        let note = EncodedDelta { run: run.as_str().to_owned(), after, step, at: Some(at.0), tool, said };
         serde_json::to_string(&note).ok().filter(|note| note.len() + HEAD_BYTES_MAX <= PAYLOAD_BYTES_MAX)
     });
     notes.collect()
 }
 
-pub(super) fn decode(note: &str) -> Option<(RunId, u64, Vec<LiveUpdate>)> {
-    let EncodedDelta { run, after, said } = serde_json::from_str(note).ok()?;
+/// `now` is the time of an update whose sender, a node of an earlier version, does not say it.
+pub(super) fn decode(note: &str, now: impl FnOnce() -> Timestamp) -> Option<(RunId, u64, Vec<LiveUpdate>)> {
+    let EncodedDelta { run, after, step, at, tool, said } = serde_json::from_str(note).ok()?;
+    let at = at.map_or_else(now, Timestamp);
+    let tool_note = |call, attempt, body| {
+        let (call_id, tool) = (CallId::from(call), tool.map(ToolName::from));
+        LiveUpdate::Note(ToolNote { call_id, tool, attempt, step, at, body })
+    };
     let said = match said {
         PayloadBody::Delta { message, attempt, part, offset, text } => {
             let part = match part {
@@ -60,7 +82,8 @@ pub(super) fn decode(note: &str) -> Option<(RunId, u64, Vec<LiveUpdate>)> {
                 PayloadPart::Reasoning => Part::Reasoning,
                 PayloadPart::Arguments { index, call } => Part::Arguments { index, call_id: call },
             };
-            LiveUpdate::Delta(Delta { message_id: MessageId::from(message), attempt, part, offset, text })
+            let message_id = MessageId::from(message);
+            LiveUpdate::Delta(Delta { message_id, attempt, step, at, part, offset, text })
         }
         PayloadBody::Log { call, attempt, text } => tool_note(call, attempt, ToolNoteBody::Log(text)),
         PayloadBody::Progress { call, attempt, value } => {
@@ -68,10 +91,6 @@ pub(super) fn decode(note: &str) -> Option<(RunId, u64, Vec<LiveUpdate>)> {
         }
     };
     Some((RunId::from(run), after, vec![said]))
-}
-
-fn tool_note(call: String, attempt: u32, body: ToolNoteBody) -> LiveUpdate {
-    LiveUpdate::Note(ToolNote { call_id: CallId::from(call), attempt, body })
 }
 
 fn tool_note_body(note: ToolNote) -> PayloadBody {
@@ -132,11 +151,16 @@ mod tests {
     use super::*;
 
     fn delta(part: Part, offset: u64, text: &str) -> Delta {
-        Delta { message_id: "msg_run_1".into(), attempt: 2, part, offset, text: text.into() }
+        let (message_id, text) = ("msg_run_1".into(), text.into());
+        Delta { message_id, attempt: 2, step: Some(1), at: Timestamp(5), part, offset, text }
+    }
+
+    fn received_at() -> Timestamp {
+        Timestamp(9)
     }
 
     fn decoded(notes: &[String]) -> Vec<LiveUpdate> {
-        let read = notes.iter().map(|note| decode(note).expect("a note can be read"));
+        let read = notes.iter().map(|note| decode(note, received_at).expect("a note can be read"));
         read.flat_map(|(run, after, said)| {
             assert_eq!((run.as_str(), after), ("run", 7));
             said
@@ -147,7 +171,10 @@ mod tests {
     #[test]
     fn encoded_deltas_decode_to_the_same() {
         let arguments = Part::Arguments { index: 3, call_id: Some("call\"1".into()) };
-        let note = |body| LiveUpdate::Note(ToolNote { call_id: "call".into(), attempt: 1, body });
+        let note = |body| {
+            let (tool, step, at) = (Some("slow".into()), Some(3), Timestamp(6));
+            LiveUpdate::Note(ToolNote { call_id: "call".into(), tool, attempt: 1, step, at, body })
+        };
         let said = vec![
             LiveUpdate::Delta(delta(Part::Text, 0, "Grüße\0\n")),
             LiveUpdate::Delta(delta(Part::Reasoning, 5, "so")),
@@ -158,7 +185,7 @@ mod tests {
         let notes = encode(&"run".into(), 7, said.clone());
         assert!(notes.iter().all(|note| !note.contains('\0')), "no notification may carry that");
         assert_eq!(decoded(&notes), said);
-        assert_eq!(decode("{}"), None);
+        assert_eq!(decode("{}", received_at), None);
     }
 
     #[test]
@@ -175,5 +202,34 @@ mod tests {
             }
             assert_eq!(joined, text);
         }
+    }
+
+    #[test]
+    fn a_payload_of_an_earlier_version_has_no_step_and_the_time_of_its_arrival() {
+        let text = r#"{"run":"run","after":7,"delta":{"message":"m","attempt":2,"part":"text","offset":4,"text":"hi"}}"#;
+        let (_, _, said) = decode(text, received_at).expect("it can be read");
+        let LiveUpdate::Delta(delta) = &said[0] else { panic!("it is a delta") };
+        assert_eq!((delta.step, delta.at, delta.offset, &*delta.text), (None, Timestamp(9), 4, "hi"));
+        let text = r#"{"run":"run","after":7,"log":{"call":"c","attempt":1,"text":"half"}}"#;
+        let (_, _, said) = decode(text, received_at).expect("it can be read");
+        let LiveUpdate::Note(note) = &said[0] else { panic!("it is a note") };
+        assert_eq!((&note.tool, note.step, note.at), (&None, None, Timestamp(9)));
+    }
+
+    /// What a node of an earlier version reads of a payload.
+    #[derive(Deserialize)]
+    struct EarlierPayload {
+        run: String,
+        after: u64,
+        #[serde(flatten)]
+        said: PayloadBody,
+    }
+
+    #[test]
+    fn a_node_of_an_earlier_version_reads_what_this_one_sends() {
+        let sent = encode(&"run".into(), 7, vec![LiveUpdate::Delta(delta(Part::Text, 4, "hi"))]);
+        let read: EarlierPayload = serde_json::from_str(&sent[0]).expect("it can be read");
+        assert_eq!((read.run.as_str(), read.after), ("run", 7));
+        assert!(matches!(read.said, PayloadBody::Delta { attempt: 2, offset: 4, .. }));
     }
 }

@@ -3,11 +3,13 @@
 use engine::store::{
     AutoApproval, GRANTS_READ_MAX, GrantFilter, GrantView, Lease, Listed, Page, StoreError, Tenant,
 };
+use machine::audit::Actor;
 use machine::grant::Grant;
 use machine::id::{GrantId, ThreadId, ToolName};
 use tokio_postgres::Row;
 
 use super::PostgresShared;
+use super::audit::bound_actor;
 use super::connection::{Connections, Parameters};
 use super::errors::{PostgresError, corrupt};
 use super::nul_escape::{escape, unescape};
@@ -21,20 +23,30 @@ impl PostgresShared {
         tenant: &Tenant,
         thread: &ThreadId,
         given: Option<&AutoApproval>,
+        actor: &Actor,
     ) -> Result<(), PostgresError> {
         let (tenant, thread) = (escape(tenant.as_str()), escape(thread.as_str()));
         let id = given.map(|given| escape(given.id.as_str()));
         let by = given.map(|given| escape(given.by.as_str()));
-        let sql = "SELECT set_auto_approve($1, $2, $3, $4, $5)";
-        let rows = self.change(sql, &[&tenant, &thread, &id, &by, &self.clock.override_ms()]).await?;
+        let sql = "SELECT set_auto_approve($1, $2, $3, $4, $5::text::jsonb, $6)";
+        let (actor, at) = (bound_actor(actor)?, self.clock.override_ms());
+        let rows = self.change(sql, &[&tenant, &thread, &id, &by, &actor, &at]).await?;
         let row = rows.first().ok_or_else(|| corrupt("set_auto_approve returned no row"))?;
         if row.try_get(0)? { Ok(()) } else { Err(StoreError::NotFound.into()) }
     }
 
-    pub(super) async fn revoke_grant(&self, tenant: &Tenant, id: &GrantId) -> Result<(), PostgresError> {
-        let sql = include_str!("sql/grant_revoke.sql");
-        let rows = self.change(sql, &[&escape(tenant.as_str()), &escape(id.as_str())]).await?;
-        if rows.is_empty() { Err(StoreError::NotFound.into()) } else { Ok(()) }
+    pub(super) async fn revoke_grant(
+        &self,
+        tenant: &Tenant,
+        id: &GrantId,
+        actor: &Actor,
+    ) -> Result<(), PostgresError> {
+        let sql = "SELECT revoke_grant($1, $2, $3::text::jsonb, $4)";
+        let (tenant, id) = (escape(tenant.as_str()), escape(id.as_str()));
+        let (actor, at) = (bound_actor(actor)?, self.clock.override_ms());
+        let rows = self.change(sql, &[&tenant, &id, &actor, &at]).await?;
+        let row = rows.first().ok_or_else(|| corrupt("revoke_grant returned no row"))?;
+        if row.try_get(0)? { Ok(()) } else { Err(StoreError::NotFound.into()) }
     }
 }
 

@@ -273,9 +273,10 @@ impl Heartbeat {
     async fn poll(&mut self) -> Result<Option<Duration>, PostgresError> {
         let shared = self.shared.clone();
         let sql = include_str!("sql/snapshot.sql");
-        let (read, read_to) = shared.watched_runs.next_batch();
-        let rows =
-            self.query(sql, &[&shared.leases.node(), &shared.clock.override_ms(), &read, &read_to]).await?;
+        let (runs, read_to) = shared.watched_runs.next_batch();
+        let (threads, last_runs) = shared.watched_threads.next_batch();
+        let (node, at) = (shared.leases.node(), shared.clock.override_ms());
+        let rows = self.query(sql, &[&node, &at, &runs, &read_to, &threads, &last_runs]).await?;
         let Some(row) = rows.first() else { return Ok(None) };
         let now: i64 = row.try_get(0)?;
         shared.clock.update(now);
@@ -290,6 +291,9 @@ impl Heartbeat {
         }
         let grown: Vec<i64> = row.try_get(5)?;
         shared.incoming.push_committed(grown.into_iter().filter_map(|run| shared.watched_runs.forget(run)));
+        let grown: Vec<i64> = row.try_get(7)?;
+        let grown = grown.into_iter().filter_map(|thread| shared.watched_threads.forget(thread));
+        shared.incoming.push_threads(grown);
         // A node that is gone may not have sent the notifications for its last commits.
         let nodes: Vec<i64> = row.try_get(6)?;
         if self.nodes.iter().any(|node| !nodes.contains(node)) {

@@ -5,6 +5,7 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::Duration;
 
+use engine::clock::Clock;
 use tokio_postgres::{AsyncMessage, Client, Connection, Socket};
 
 use super::connection::Address;
@@ -46,6 +47,7 @@ async fn subscribe(shared: &PostgresShared, probe: &ListenProbe, client: &Client
             // Earlier notifications may be lost: poll for them, and make all readers read again.
             shared.poll_now.notify_one();
             shared.incoming.push_committed(shared.watched_runs.take_all());
+            shared.incoming.push_threads(shared.watched_threads.take_all());
             shared.incoming.push_approvals_missed();
             shared.outgoing.queue_resend_watches();
             shared.outgoing.queue_probe(probe.token());
@@ -86,12 +88,13 @@ fn dispatch(shared: &PostgresShared, probe: &ListenProbe, payload: &str) {
         }
         PeerNotice::Committed(runs) => shared.incoming.push_committed(runs),
         PeerNotice::Approvals(runs) => shared.incoming.push_approvals(runs),
+        PeerNotice::Threads(threads) => shared.incoming.push_threads(threads),
         PeerNotice::ResendWatches => {
             shared.watched_runs.ids().iter().for_each(|run| shared.outgoing.queue_watch(run))
         }
         PeerNotice::Watched(runs) => shared.incoming.push_watched(runs),
         PeerNotice::Delta(payload) => {
-            if let Some((run, after, said)) = delta_codec::decode(payload) {
+            if let Some((run, after, said)) = delta_codec::decode(payload, || shared.clock.now()) {
                 shared.incoming.push_deltas(run, after, said);
             }
         }

@@ -1,6 +1,6 @@
 //! The messages of a thread, in the order in which they joined it.
 
-use engine::store::{Listed, MessageView, Page, StoreError, Tenant, TimedMessage};
+use engine::store::{Listed, MessageOrder, MessageView, Page, StoreError, Tenant, TimedMessage};
 use machine::id::{MessageId, RunId, ThreadId};
 use tokio_postgres::Row;
 
@@ -15,11 +15,15 @@ pub(super) async fn messages(
     connections: &Connections,
     tenant: &Tenant,
     thread: &ThreadId,
+    order: MessageOrder,
     page: &Page,
 ) -> Result<Listed<MessageView>, PostgresError> {
     let request = PageRequest::from_page(page)?;
-    let after = request.after.as_ref().map_or(0, |after| after.at);
-    let sql = include_str!("sql/messages_in_order.sql");
+    let (sql, start) = match order {
+        MessageOrder::OldestFirst => (include_str!("sql/messages_in_order.sql"), 0),
+        MessageOrder::NewestFirst => (include_str!("sql/messages_newest.sql"), i64::MAX),
+    };
+    let after = request.after.as_ref().map_or(start, |after| after.at);
     let parameters: Parameters<'_> =
         &[&escape(tenant.as_str()), &escape(thread.as_str()), &after, &request.row_count()];
     let rows = connections.read(sql, parameters).await?;

@@ -9,8 +9,8 @@ use super::errors::PostgresOpenError;
 use super::listen_probe::OpeningConnection;
 
 /// The table changes of each version, in order: a store's version is the number of migrations it has seen. A migration
-/// that was released is never edited. Versions 2 to 4 and 10 changed only functions.
-const MIGRATIONS: [&str; 10] = [
+/// that was released is never edited. Versions 2 to 4, 10 and 12 changed only views and functions.
+const MIGRATIONS: [&str; 13] = [
     include_str!("migrations/0001_tables.sql"),
     "",
     "",
@@ -22,13 +22,18 @@ const MIGRATIONS: [&str; 10] = [
     include_str!("migrations/0009_previous_callback_key.sql"),
     // Version 10 renamed functions.
     "",
+    include_str!("migrations/0011_chain.sql"),
+    // Version 12 counts descendants for admission, and shows the threads of the runs above a suspension.
+    "",
+    include_str!("migrations/0013_audit.sql"),
 ];
 
 /// The views and functions of this version. An upgrade drops those of the earlier version and creates these, so a
 /// change here needs a new version too, even if its migration is empty.
-const FUNCTIONS: [&str; 5] = [
+const FUNCTIONS: [&str; 6] = [
     include_str!("functions/clear.sql"),
     include_str!("functions/views.sql"),
+    include_str!("functions/audit.sql"),
     include_str!("functions/commits.sql"),
     include_str!("functions/leases.sql"),
     include_str!("functions/batches.sql"),
@@ -122,7 +127,7 @@ mod tests {
 
     /// The version of the store, and the digest of its functions without comments and blank lines.
     const FUNCTIONS_OF_VERSION: (i32, &str) =
-        (10, "3763fbc8326c80f57587a72b171392636e34704ad31e79ecc2ef42911bb6a81e");
+        (13, "8eec4fd852b2fce57fac32ca901abf52d572e3c8b61b0ad196046af87ec1600a");
 
     #[test]
     fn functions_change_only_with_a_new_version() {

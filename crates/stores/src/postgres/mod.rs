@@ -31,12 +31,15 @@
 //! what was not delivered.
 
 mod approvals;
+mod audit;
 mod batch_commit;
 mod batch_queue;
 mod binding;
 mod boot_instant;
+mod chain;
 mod claim;
 mod clock;
+mod cluster;
 mod commit;
 mod connection;
 mod delta_codec;
@@ -64,7 +67,7 @@ mod tls;
 mod undecoded;
 pub mod upkeep;
 mod views;
-mod watched_runs;
+mod watched_logs;
 
 use std::fmt;
 use std::sync::Arc;
@@ -72,7 +75,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use engine::metrics::Histogram;
-use engine::store::StoreMetrics;
+use engine::store::{StoreMetrics, Tenant};
+use machine::id::{RunId, ThreadId};
 use tokio::sync::{Mutex, Notify};
 use tokio::task::AbortHandle;
 use tokio_postgres::Row;
@@ -86,7 +90,7 @@ use errors::PostgresError;
 pub use errors::PostgresOpenError;
 use lease::PostgresLeases;
 use notify::{IncomingNotices, OutgoingNotices};
-use watched_runs::WatchedRuns;
+use watched_logs::WatchedLogs;
 
 /// How a store is opened. The defaults suit a server.
 #[derive(Clone)]
@@ -154,7 +158,8 @@ struct PostgresShared {
     turn: PostgresTenantTurn,
     incoming: IncomingNotices,
     outgoing: OutgoingNotices,
-    watched_runs: WatchedRuns,
+    watched_runs: WatchedLogs<RunId>,
+    watched_threads: WatchedLogs<(Tenant, ThreadId)>,
     /// Other nodes may exist and watch what is committed here.
     has_peers: AtomicBool,
     /// Makes the heartbeat poll at once.
@@ -188,7 +193,8 @@ impl PostgresStore {
             turn: PostgresTenantTurn::default(),
             incoming: IncomingNotices::default(),
             outgoing: OutgoingNotices::default(),
-            watched_runs: WatchedRuns::default(),
+            watched_runs: WatchedLogs::default(),
+            watched_threads: WatchedLogs::default(),
             has_peers: AtomicBool::new(true),
             poll_now: Notify::new(),
             channel: format!("holdpoint_{}", settings.schema),

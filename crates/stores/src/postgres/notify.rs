@@ -4,11 +4,13 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use engine::store::{LiveUpdate, Notification, Tenant};
-use machine::id::RunId;
+use machine::id::{RunId, ThreadId};
 use tokio::sync::Notify;
 
 /// Committed runs whose notification is still queued.
 const COMMITTED_COUNT_MAX: usize = 8_192;
+/// Threads with a new run whose notification is still queued.
+const THREADS_COUNT_MAX: usize = 8_192;
 /// Runs whose held calls changed and whose notification is still queued.
 const APPROVALS_COUNT_MAX: usize = 8_192;
 /// Watched runs, and payloads of live deltas. Anything beyond the limit is dropped; the event that follows carries the
@@ -32,6 +34,7 @@ struct PendingIncoming {
     committed: BTreeSet<RunId>,
     approvals: BTreeSet<(Tenant, RunId)>,
     approvals_missed: bool,
+    threads: BTreeSet<(Tenant, ThreadId)>,
     watched: BTreeSet<RunId>,
     deltas: VecDeque<(RunId, u64, Vec<LiveUpdate>)>,
 }
@@ -80,6 +83,18 @@ impl IncomingNotices {
         self.changed.notify_one();
     }
 
+    pub(super) fn push_threads(&self, threads: impl IntoIterator<Item = (Tenant, ThreadId)>) {
+        let mut pending = self.lock();
+        for thread in threads {
+            // The listener is missing or too slow. Polling finds the threads that are dropped here.
+            if pending.threads.len() < THREADS_COUNT_MAX {
+                pending.threads.insert(thread);
+            }
+        }
+        drop(pending);
+        self.changed.notify_one();
+    }
+
     pub(super) fn push_watched(&self, runs: Vec<RunId>) {
         let mut pending = self.lock();
         let room = WATCHED_COUNT_MAX.saturating_sub(pending.watched.len());
@@ -116,6 +131,8 @@ impl IncomingNotices {
             Notification::Ready
         } else if let Some(run) = pending.committed.pop_first() {
             Notification::Committed { run }
+        } else if let Some((tenant, thread)) = pending.threads.pop_first() {
+            Notification::Thread { tenant, thread }
         } else if std::mem::take(&mut pending.approvals_missed) {
             Notification::ApprovalsMissed
         } else if let Some((tenant, run)) = pending.approvals.pop_first() {
@@ -139,7 +156,7 @@ impl PendingIncoming {
     fn is_empty(&self) -> bool {
         let rings = self.ready || self.approvals_missed;
         let runs = self.runs.is_empty() && self.committed.is_empty() && self.approvals.is_empty();
-        !rings && runs && self.watched.is_empty() && self.deltas.is_empty()
+        !rings && runs && self.threads.is_empty() && self.watched.is_empty() && self.deltas.is_empty()
     }
 }
 
@@ -164,6 +181,7 @@ pub(super) struct PendingOutgoing {
     runs: BTreeMap<i64, BTreeSet<i64>>,
     committed: BTreeSet<RunId>,
     approvals: BTreeSet<(Tenant, RunId)>,
+    threads: BTreeSet<(Tenant, ThreadId)>,
     resend_watches: bool,
     probe: Option<u64>,
     watched: BTreeSet<RunId>,
@@ -198,6 +216,12 @@ impl OutgoingNotices {
     /// For clients of other nodes that list pending approvals.
     pub(super) fn queue_approvals(&self, tenant: &Tenant, run: &RunId) {
         self.lock().approvals.insert((tenant.clone(), run.clone()));
+        self.changed.notify_one();
+    }
+
+    /// For clients of other nodes that follow the thread.
+    pub(super) fn queue_thread(&self, tenant: &Tenant, thread: &ThreadId) {
+        self.lock().threads.insert((tenant.clone(), thread.clone()));
         self.changed.notify_one();
     }
 
@@ -254,6 +278,7 @@ impl OutgoingNotices {
         }
         now.committed.extend(pending.committed);
         now.approvals.extend(pending.approvals);
+        now.threads.extend(pending.threads);
         now.resend_watches |= pending.resend_watches;
         now.probe = now.probe.or(pending.probe);
         now.watched.extend(pending.watched);
@@ -262,7 +287,7 @@ impl OutgoingNotices {
 
 impl PendingOutgoing {
     /// Encodes each notification: `*`; or a node with the numbers of its runs; or `+` with the sender and run ids; or
-    /// `!` with the sender and pairs of tenant and run id; or `?` with the sender and the ids of runs that it watches;
+    /// `!` with the sender and pairs of tenant and run id; or `@` with the sender and pairs of tenant and thread id; or `?` with the sender and the ids of runs that it watches;
     /// or `#` with a sender that may have missed watch requests; or `=` with the sender and a probe token that it waits
     /// for itself (see `listen_probe`); or `~` with the sender and a live delta (see `delta_codec`).
     pub(super) fn payloads(&self, sender: i64) -> Vec<String> {
@@ -279,6 +304,10 @@ impl PendingOutgoing {
         let pairs =
             pairs.filter_map(|(tenant, run)| serde_json::to_string(&(tenant.as_str(), run.as_str())).ok());
         payloads.extend(join_payloads(&format!("!{sender}:"), pairs));
+        let pairs = self.threads.iter();
+        let pairs = pairs
+            .filter_map(|(tenant, thread)| serde_json::to_string(&(tenant.as_str(), thread.as_str())).ok());
+        payloads.extend(join_payloads(&format!("@{sender}:"), pairs));
         let names = self.watched.iter().filter_map(|run| serde_json::to_string(run.as_str()).ok());
         payloads.extend(join_payloads(&format!("?{sender}:"), names));
         if self.resend_watches {
@@ -319,6 +348,8 @@ pub(super) enum PeerNotice<'a> {
     Committed(Vec<RunId>),
     /// Runs whose held calls changed, as reported by another node.
     Approvals(Vec<(Tenant, RunId)>),
+    /// Threads in which another node created or deleted runs.
+    Threads(Vec<(Tenant, ThreadId)>),
     /// Runs that another node watches.
     Watched(Vec<RunId>),
     /// Another node may have missed watch requests.
@@ -343,12 +374,8 @@ pub(super) fn parse(payload: &str, node: Option<i64>) -> PeerNotice<'_> {
             PeerNotice::Runs(rest.split(',').filter_map(|run| run.parse().ok()).collect())
         }
         // Our own notifications come back to us and are ignored.
-        "!" if !is_ours => {
-            let pairs: Vec<(String, String)> = serde_json::from_str(&format!("[{rest}]")).unwrap_or_default();
-            let pairs = pairs.into_iter();
-            let pairs = pairs.map(|(tenant, run)| (Tenant::from(tenant.as_str()), RunId::from(run)));
-            PeerNotice::Approvals(pairs.collect())
-        }
+        "!" if !is_ours => PeerNotice::Approvals(parse_pairs(rest)),
+        "@" if !is_ours => PeerNotice::Threads(parse_pairs(rest)),
         "+" if !is_ours => PeerNotice::Committed(parse_run_ids(rest)),
         "?" if !is_ours => PeerNotice::Watched(parse_run_ids(rest)),
         "#" if !is_ours => PeerNotice::ResendWatches,
@@ -356,6 +383,11 @@ pub(super) fn parse(payload: &str, node: Option<i64>) -> PeerNotice<'_> {
         "~" if !is_ours => PeerNotice::Delta(rest),
         _ => PeerNotice::Ignored,
     }
+}
+
+fn parse_pairs<Id: From<String>>(list: &str) -> Vec<(Tenant, Id)> {
+    let pairs: Vec<(String, String)> = serde_json::from_str(&format!("[{list}]")).unwrap_or_default();
+    pairs.into_iter().map(|(tenant, id)| (Tenant::from(tenant.as_str()), Id::from(id))).collect()
 }
 
 fn parse_run_ids(list: &str) -> Vec<RunId> {
@@ -380,12 +412,15 @@ mod tests {
         }
         for run in ["b", "a", "b"] {
             outgoing.queue_approvals(&Tenant::from("acme"), &run.into());
+            outgoing.queue_thread(&Tenant::from("acme"), &run.into());
             outgoing.queue_watch(&run.into());
         }
         let pending = outgoing.take();
         let payloads = pending.payloads(8);
         let approvals = "!8:[\"acme\",\"a\"],[\"acme\",\"b\"]";
-        assert_eq!(payloads, ["*", "7:1,3", "+8:\"a,\\\"\\u0000\",\"b\"", approvals, "?8:\"a\",\"b\""]);
+        let threads = "@8:[\"acme\",\"a\"],[\"acme\",\"b\"]";
+        let committed = "+8:\"a,\\\"\\u0000\",\"b\"";
+        assert_eq!(payloads, ["*", "7:1,3", committed, approvals, threads, "?8:\"a\",\"b\""]);
         assert_eq!(outgoing.take(), PendingOutgoing::default());
         assert_eq!(parse(&payloads[0], Some(7)), PeerNotice::Ready);
         assert_eq!(parse(&payloads[1], Some(7)), PeerNotice::Runs(vec![1, 3]));
@@ -396,8 +431,11 @@ mod tests {
         let acme = |run: &str| (Tenant::from("acme"), RunId::from(run));
         assert_eq!(parse(&payloads[3], Some(7)), PeerNotice::Approvals(vec![acme("a"), acme("b")]));
         assert_eq!(parse(&payloads[3], Some(8)), PeerNotice::Ignored, "a node ignores its own notifications");
-        assert_eq!(parse(&payloads[4], Some(7)), PeerNotice::Watched(vec!["a".into(), "b".into()]));
+        let acme = |thread: &str| (Tenant::from("acme"), ThreadId::from(thread));
+        assert_eq!(parse(&payloads[4], Some(7)), PeerNotice::Threads(vec![acme("a"), acme("b")]));
         assert_eq!(parse(&payloads[4], Some(8)), PeerNotice::Ignored, "a node ignores its own notifications");
+        assert_eq!(parse(&payloads[5], Some(7)), PeerNotice::Watched(vec!["a".into(), "b".into()]));
+        assert_eq!(parse(&payloads[5], Some(8)), PeerNotice::Ignored, "a node ignores its own notifications");
         assert_eq!(parse("#8:", Some(7)), PeerNotice::ResendWatches);
         assert_eq!(parse("#8:", Some(8)), PeerNotice::Ignored, "a node ignores its own notifications");
         assert_eq!(parse("~8:{}", Some(7)), PeerNotice::Delta("{}"));

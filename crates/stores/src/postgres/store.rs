@@ -4,17 +4,18 @@ use std::collections::BTreeSet;
 use std::future::Future;
 use std::sync::Arc;
 
-use engine::callback::{CallbackKey, KeyRotation, KeysToRemove, StoredCallbackKeys};
 use engine::clock::Clock;
 use engine::store::{
-    Append, Appended, ApprovalFilter, AutoApproval, BoxFuture, Claim, Claimed, ClusterStore, Countable,
-    Create, Created, GrantFilter, GrantView, Lease, Listed, LiveUpdate, Loaded, LogEntry, MessagePosition,
-    MessageView, Notification, Page, ResponseStore, RunCounts, RunFilter, RunStore, RunView, StateView,
+    Append, Appended, ApprovalFilter, AutoApproval, BoxFuture, Claim, Claimed, Countable, Create, Created,
+    Deleted, Deletion, GrantFilter, GrantView, Lease, Listed, Loaded, LogEntry, MessageOrder,
+    MessagePosition, MessageView, Page, ResponseStore, RunCounts, RunFilter, RunStore, RunView, StateView,
     StoreError, StoreMetrics, StoredResponse, SuspensionView, Tenant, ThreadView, ViewStore,
 };
 use machine::Timestamp;
+use machine::audit::Actor;
+use machine::chain::ChainHead;
 use machine::decision::Decision;
-use machine::event::{Event, Fact};
+use machine::event::Event;
 use machine::grant::Grant;
 use machine::id::{
     AgentName, CallId, DecisionId, Digest, GrantId, MessageId, RunId, SuspensionId, ThreadId, ToolName,
@@ -27,13 +28,12 @@ use super::connection::Connections;
 use super::errors::PostgresError;
 use super::nul_escape::{escape, unescape};
 use super::{
-    PostgresShared, PostgresStore, approvals, delta_codec, grants, keys, messages, stored_run, thread, views,
+    PostgresShared, PostgresStore, approvals, chain, grants, keys, messages, stored_run, thread, views,
 };
-use crate::columns;
 use crate::read_permits::{POINT_READ_EVENT_COUNT_MAX, ReadPermits};
 
 /// Lazy: starts only when polled, so that no run is claimed for a caller that is gone.
-fn task<'a, T: Send + 'a>(
+pub(super) fn task<'a, T: Send + 'a>(
     work: impl Future<Output = Result<T, PostgresError>> + Send + 'a,
 ) -> BoxFuture<'a, Result<T, StoreError>> {
     Box::pin(async move { work.await.map_err(|PostgresError(refused)| refused) })
@@ -41,7 +41,7 @@ fn task<'a, T: Send + 'a>(
 
 impl PostgresStore {
     /// Reads a page of a list.
-    fn list<T: Send + 'static, F>(
+    pub(super) fn list<T: Send + 'static, F>(
         &self,
         read: impl FnOnce(Arc<PostgresShared>) -> F + Send + 'static,
     ) -> BoxFuture<'_, Result<T, StoreError>>
@@ -90,19 +90,6 @@ impl PostgresShared {
     /// Only the holder of the run gets further information about it.
     fn check_lease(&self, lease: &Lease) -> Result<(), PostgresError> {
         if self.leases.is_current(lease) { Ok(()) } else { Err(StoreError::Fenced.into()) }
-    }
-
-    /// A client that has read all of a run that another node holds may wait for more.
-    fn record_reader(&self, number: i64, run: &RunId, after: u64, events: &[LogEntry], is_all: bool) {
-        let last = events.last();
-        let end = last.and_then(LogEntry::readable);
-        let ended = end.is_some_and(|end| matches!(end.event.fact, Fact::RunEnded { .. }));
-        if ended {
-            self.watched_runs.forget(number);
-        } else if is_all && self.leases.for_run(number).is_none() {
-            let seq = last.map_or(after, LogEntry::seq);
-            self.watched_runs.record_read(number, run, columns::to_i64(seq));
-        }
     }
 }
 
@@ -251,9 +238,11 @@ impl ViewStore for PostgresStore {
         tenant: &Tenant,
         thread: &ThreadId,
         given: Option<&AutoApproval>,
+        actor: &Actor,
     ) -> BoxFuture<'_, Result<(), StoreError>> {
         let (tenant, thread, given) = (tenant.clone(), thread.clone(), given.cloned());
-        task(async move { self.shared.set_auto_approve(&tenant, &thread, given.as_ref()).await })
+        let actor = actor.clone();
+        task(async move { self.shared.set_auto_approve(&tenant, &thread, given.as_ref(), &actor).await })
     }
 
     fn grant(&self, tenant: &Tenant, id: &GrantId) -> BoxFuture<'_, Result<Option<GrantView>, StoreError>> {
@@ -273,14 +262,24 @@ impl ViewStore for PostgresStore {
         )
     }
 
-    fn revoke_grant(&self, tenant: &Tenant, id: &GrantId) -> BoxFuture<'_, Result<(), StoreError>> {
-        let (tenant, id) = (tenant.clone(), id.clone());
-        task(async move { self.shared.revoke_grant(&tenant, &id).await })
+    fn revoke_grant(
+        &self,
+        tenant: &Tenant,
+        id: &GrantId,
+        actor: &Actor,
+    ) -> BoxFuture<'_, Result<(), StoreError>> {
+        let (tenant, id, actor) = (tenant.clone(), id.clone(), actor.clone());
+        task(async move { self.shared.revoke_grant(&tenant, &id, &actor).await })
     }
 
-    fn delete_thread(&self, tenant: &Tenant, thread: &ThreadId) -> BoxFuture<'_, Result<(), StoreError>> {
-        let (tenant, thread) = (tenant.clone(), thread.clone());
-        task(async move { self.shared.delete_thread(&tenant, &thread).await })
+    fn delete_thread(
+        &self,
+        tenant: &Tenant,
+        thread: &ThreadId,
+        deletion: &Deletion,
+    ) -> BoxFuture<'_, Result<Deleted, StoreError>> {
+        let (tenant, thread, deletion) = (tenant.clone(), thread.clone(), deletion.clone());
+        task(async move { self.shared.delete_thread(&tenant, &thread, &deletion).await })
     }
 
     fn decision(
@@ -298,6 +297,15 @@ impl ViewStore for PostgresStore {
         task(async move { views::run(&self.shared.connections, &tenant, &run).await })
     }
 
+    fn chain_head(
+        &self,
+        tenant: &Tenant,
+        run: &RunId,
+    ) -> BoxFuture<'_, Result<Option<ChainHead>, StoreError>> {
+        let (tenant, run) = (tenant.clone(), run.clone());
+        task(async move { chain::chain_head(&self.shared.connections, &tenant, &run).await })
+    }
+
     fn runs(
         &self,
         tenant: &Tenant,
@@ -308,6 +316,22 @@ impl ViewStore for PostgresStore {
         self.list(
             move |shared| async move { views::runs(&shared.connections, &tenant, &filter, &page).await },
         )
+    }
+
+    fn runs_of_thread(
+        &self,
+        tenant: &Tenant,
+        thread: &ThreadId,
+        after: Option<&RunId>,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<Vec<RunId>, StoreError>> {
+        let (tenant, thread, after) = (tenant.clone(), thread.clone(), after.cloned());
+        self.list(move |shared| async move {
+            let found =
+                views::runs_of_thread(&shared.connections, &tenant, &thread, after.as_ref(), limit).await?;
+            shared.record_thread_reader(tenant, thread, &found, limit);
+            Ok(found.runs)
+        })
     }
 
     fn events(
@@ -322,7 +346,7 @@ impl ViewStore for PostgresStore {
             let connections = &shared.connections;
             let (number, events, is_all) =
                 stored_run::events_of(connections, &tenant, &run, after, limit).await?;
-            shared.record_reader(number, &run, after, &events, is_all);
+            shared.record_run_reader(number, &run, after, &events, is_all);
             Ok(events)
         };
         if limit <= POINT_READ_EVENT_COUNT_MAX { task(read(self.shared.clone())) } else { self.log(read) }
@@ -342,11 +366,12 @@ impl ViewStore for PostgresStore {
         &self,
         tenant: &Tenant,
         thread: &ThreadId,
+        order: MessageOrder,
         page: &Page,
     ) -> BoxFuture<'_, Result<Listed<MessageView>, StoreError>> {
         let (tenant, thread, page) = (tenant.clone(), thread.clone(), page.clone());
         self.list(move |shared| async move {
-            messages::messages(&shared.connections, &tenant, &thread, &page).await
+            messages::messages(&shared.connections, &tenant, &thread, order, &page).await
         })
     }
 
@@ -422,43 +447,6 @@ impl ViewStore for PostgresStore {
 
     fn metrics(&self) -> StoreMetrics {
         self.shared.counts()
-    }
-}
-
-impl ClusterStore for PostgresStore {
-    fn callback_keys(
-        &self,
-        drawn: Option<CallbackKey>,
-    ) -> BoxFuture<'_, Result<Option<StoredCallbackKeys>, StoreError>> {
-        task(async move { self.shared.callback_keys(drawn).await })
-    }
-
-    fn rotate_callback_key(&self, drawn: CallbackKey) -> BoxFuture<'_, Result<KeyRotation, StoreError>> {
-        task(async move { self.shared.rotate_callback_key(drawn).await })
-    }
-
-    fn remove_callback_keys(&self, which: KeysToRemove) -> BoxFuture<'_, Result<bool, StoreError>> {
-        task(async move { self.shared.remove_callback_keys(which).await })
-    }
-
-    fn is_shared(&self) -> bool {
-        true
-    }
-
-    fn next_notification(&self) -> BoxFuture<'_, Notification> {
-        Box::pin(self.shared.incoming.receive())
-    }
-
-    fn request_live(&self, run: &RunId) {
-        self.shared.outgoing.queue_watch(run);
-    }
-
-    fn publish_live(&self, run: &RunId, after: u64, said: Vec<LiveUpdate>) {
-        self.shared.outgoing.queue_deltas(delta_codec::encode(run, after, said));
-    }
-
-    fn release_all(&self) -> BoxFuture<'_, Result<(), StoreError>> {
-        task(self.shared.hand_over())
     }
 }
 

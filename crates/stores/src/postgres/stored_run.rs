@@ -14,10 +14,12 @@ use machine::inbox::{Item, Ticket};
 use machine::{Control, Timestamp, event_codec};
 use tokio_postgres::Row;
 
+use super::chain::parse_chain_end;
 use super::claim::parse_lease;
 use super::connection::Connections;
 use super::errors::{PostgresError, corrupt};
 use super::nul_escape::{escape, unescape};
+use crate::chain::ChainEnd;
 use crate::columns::{parse_checkpoint, timestamp, to_i64, to_u64};
 use crate::failure_counters::none_if_corrupt;
 
@@ -81,6 +83,8 @@ pub(super) struct PostgresStoredRun {
     tickets: Vec<i64>,
     items: Vec<String>,
     version: u64,
+    seq: u64,
+    chain: ChainEnd,
 }
 
 impl PostgresStoredRun {
@@ -95,6 +99,8 @@ impl PostgresStoredRun {
             tickets: row.try_get(first + 9)?,
             items: row.try_get(first + 10)?,
             version: to_u64(row.try_get(first + 11)?),
+            seq: to_u64(row.try_get(first + 12)?),
+            chain: parse_chain_end(row, first + 13)?,
         })
     }
 
@@ -107,6 +113,8 @@ impl PostgresStoredRun {
         // A worker writes the control back, so a control that another version wrote is folded again from the log.
         let decoded = Control::decode(&self.control);
         let control = control_or_fold(connections, self.lease.row, decoded).await?;
+        let Lease { tenant, run, .. } = &self.lease;
+        self.chain.check(tenant.as_str(), run.as_str(), self.seq, &control.revision)?;
         let inbox = self
             .tickets
             .iter()

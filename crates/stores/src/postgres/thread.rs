@@ -1,11 +1,12 @@
 //! Threads: as admission sees them, the data stored for them, and their deletion.
 
-use engine::store::{Listed, Page, StoreError, Tenant, ThreadView};
+use engine::store::{Deleted, Deletion, Listed, Page, StoreError, Tenant, ThreadView};
 use machine::id::{MessageId, Principal, RunId, ThreadId, ToolName};
-use machine::thread::ThreadState;
+use machine::thread::{RunActivity, ThreadState};
 use tokio_postgres::Row;
 
 use super::PostgresShared;
+use super::audit::bound_actor;
 use super::connection::Connections;
 use super::errors::{PostgresError, corrupt};
 use super::nul_escape::{escape, unescape};
@@ -30,12 +31,20 @@ impl PostgresShared {
         &self,
         tenant: &Tenant,
         thread: &ThreadId,
-    ) -> Result<(), PostgresError> {
-        let (tenant, thread) = (escape(tenant.as_str()), escape(thread.as_str()));
-        let rows = self.change("SELECT delete_thread($1, $2)", &[&tenant, &thread]).await?;
+        deletion: &Deletion,
+    ) -> Result<Deleted, PostgresError> {
+        let (tenant_text, thread_text) = (escape(tenant.as_str()), escape(thread.as_str()));
+        let sql = "SELECT delete_thread($1, $2, $3, $4::text::jsonb, $5)";
+        let (actor, at) = (bound_actor(&deletion.actor)?, self.clock.override_ms());
+        let rows =
+            self.change(sql, &[&tenant_text, &thread_text, &deletion.decided_approvals, &actor, &at]).await?;
         let row = rows.first().ok_or_else(|| corrupt("a deletion came to nothing"))?;
         match row.try_get(0)? {
-            "deleted" => Ok(()),
+            "deleted" => {
+                self.notify_thread(tenant, thread);
+                Ok(Deleted::Thread)
+            }
+            "nothing" => Ok(Deleted::Nothing),
             "stale" => Err(StoreError::Stale.into()),
             "not_found" => Err(StoreError::NotFound.into()),
             other => Err(corrupt(format!("a deletion came to {other}"))),
@@ -75,12 +84,11 @@ fn view_from_row(row: &Row) -> Result<ThreadView, PostgresError> {
     let metadata = serde_json::from_str(row.try_get(2)?).ok();
     let text = |column: usize| row.try_get::<_, Option<String>>(column).map(|text| text.map(unescape));
     let state = match text(5)? {
-        Some(front) => ThreadState::Busy {
-            front: RunId::from(front),
-            front_is: parse_status(row.try_get(6)?)?.front_state(),
-            in_doubt: row.try_get(7)?,
-            queued: usize::try_from(row.try_get::<_, i64>(8)?).unwrap_or(usize::MAX),
-        },
+        Some(front) => {
+            let RunActivity { state, in_doubt } = front_activity(row)?;
+            let queued = usize::try_from(row.try_get::<_, i64>(8)?).unwrap_or(usize::MAX);
+            ThreadState::Busy { front: RunId::from(front), front_is: state, in_doubt, queued }
+        }
         None => ThreadState::Free,
     };
     let tools: Vec<String> = row.try_get(9)?;
@@ -94,4 +102,15 @@ fn view_from_row(row: &Row) -> Result<ThreadView, PostgresError> {
         auto_approved_by: text(4)?.map(Principal::from),
         approved_tools: tools.into_iter().map(|tool| ToolName::from(unescape(tool))).collect(),
     })
+}
+
+/// The view counts the doubts of descendants, but not yet what they execute.
+fn front_activity(row: &Row) -> Result<RunActivity, PostgresError> {
+    let in_doubt = row.try_get(7)?;
+    let activity = |status: &str| -> Result<RunActivity, PostgresError> {
+        Ok(RunActivity { state: parse_status(status)?.front_state(), in_doubt })
+    };
+    let statuses: Vec<&str> = row.try_get(11)?;
+    let descendants = statuses.into_iter().map(activity).collect::<Result<Vec<_>, _>>()?;
+    Ok(activity(row.try_get(6)?)?.with_descendants(descendants))
 }

@@ -61,7 +61,7 @@ impl PostgresShared {
             version: to_u64(row.try_get(14)?),
             inbox: tickets.into_iter().map(to_u64).collect(),
         };
-        let commit = EncodedCommit::for_undecoded_end(ended, last, control)?;
+        let commit = EncodedCommit::for_undecoded_end(lease.tenant.as_str(), ended, last, control)?;
         let woken = self.append_alone(lease, node, &commit).await?;
         self.counters.count_commit(commit.bytes);
         self.notify_peers(lease, &commit);

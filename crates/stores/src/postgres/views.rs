@@ -15,6 +15,7 @@ use machine::projection_rows::{PublicRunStatus, StateRow};
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
+use super::chain::parse_chain_end;
 use super::connection::{Connections, Parameters};
 use super::errors::{PostgresError, corrupt};
 use super::nul_escape::{escape, unescape};
@@ -70,8 +71,13 @@ pub(super) async fn run(
     run: &RunId,
 ) -> Result<Option<RunView>, PostgresError> {
     let sql = include_str!("sql/run_view.sql");
-    let found = run_views(connections, sql, &[&escape(tenant.as_str()), &escape(run.as_str())]).await?;
-    Ok(found.into_iter().next())
+    let rows = connections.read(sql, &[&escape(tenant.as_str()), &escape(run.as_str())]).await?;
+    let Some(row) = rows.first() else { return Ok(None) };
+    let (mut view, end) = (run_view(connections, row).await?, parse_chain_end(row, 11)?);
+    view.control = view
+        .control
+        .filter(|control| end.check(tenant.as_str(), run.as_str(), view.seq, &control.revision).is_ok());
+    Ok(Some(view))
 }
 
 pub(super) async fn runs(
@@ -106,6 +112,43 @@ pub(super) async fn runs(
     };
     found.sort_by_key(|view| Reverse(position(view)));
     Ok(request.page_of(found, position))
+}
+
+/// Runs of a thread, in the order in which they were admitted.
+pub(super) struct AdmittedRuns {
+    /// Number of the thread.
+    pub(super) thread: i64,
+    /// Number of the last of the runs; if there are none, of the one before them, or 0.
+    pub(super) last: i64,
+    pub(super) runs: Vec<RunId>,
+}
+
+pub(super) async fn runs_of_thread(
+    connections: &Connections,
+    tenant: &Tenant,
+    thread: &ThreadId,
+    after: Option<&RunId>,
+    limit: usize,
+) -> Result<AdmittedRuns, PostgresError> {
+    let sql = include_str!("sql/runs_of_thread_in_order.sql");
+    let after = after.map(|run| escape(run.as_str()));
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let parameters: Parameters<'_> = &[&escape(tenant.as_str()), &escape(thread.as_str()), &after, &limit];
+    let rows = connections.read(sql, parameters).await?;
+    let first = rows.first().ok_or(StoreError::NotFound)?;
+    let mut found = AdmittedRuns {
+        thread: first.try_get(0)?,
+        last: first.try_get::<_, Option<i64>>(1)?.ok_or(StoreError::NotFound)?,
+        runs: Vec::new(),
+    };
+    for row in &rows {
+        // A thread without further runs yields one row of nulls.
+        if let Some(number) = row.try_get(2)? {
+            found.last = number;
+            found.runs.push(RunId::from(unescape(row.try_get(3)?)));
+        }
+    }
+    Ok(found)
 }
 
 fn position(view: &RunView) -> PagePosition {

@@ -1,12 +1,14 @@
 //! A run's commit: the checks it must pass, and everything it writes.
 
 use engine::store::{Appended, Lease, StoreError};
-use machine::id::RunId;
+use machine::id::{Digest, RunId};
 use machine::phase::Scope;
 use machine::projection_rows::{ClosedRow, GrantRow};
 use machine::suspension::SuspensionKind;
 use rusqlite::{Connection, OptionalExtension, Params, params};
 
+use super::audit;
+use super::chain::previous_hash;
 use super::create::create_child;
 use super::errors::{SqliteError, impossible};
 use super::grants;
@@ -14,7 +16,7 @@ use super::inboxes::{deliver, record_decision};
 use super::thread::promote_next;
 use super::write_tx::WriteTx;
 use crate::columns::{item_kind_name, millis, role_name, to_i64, to_u64};
-use crate::encoded_commit::EncodedCommit;
+use crate::encoded_commit::{EncodedCommit, EncodedRun};
 
 /// The run that a commit is for.
 pub(super) struct CommitTarget {
@@ -24,6 +26,8 @@ pub(super) struct CommitTarget {
     pub(super) thread: i64,
     pub(super) holds: bool,
     pub(super) epoch: u64,
+    /// The hash of its last commit. `None` if the next commit starts its chain.
+    pub(super) chain_head: Option<Digest>,
 }
 
 pub(super) fn append(
@@ -50,6 +54,7 @@ fn fence(tx: &WriteTx<'_>, lease: &Lease, commit: &EncodedCommit) -> Result<Comm
                 thread: row.get(4)?,
                 holds: row.get(5)?,
                 epoch: to_u64(row.get(3)?),
+                chain_head: previous_hash(row, 8)?,
             };
             Ok((target, run, to_u64(seq), to_u64(version), thread_id))
         })
@@ -88,6 +93,8 @@ pub(super) fn write(
     write_run(tx, target, commit)?;
     write_thread(tx, target, commit)?;
     write_suspensions(tx, target, commit)?;
+    let EncodedRun { thread, run, .. } = &commit.state;
+    audit::insert_of_run(tx, &target.tenant, thread, run, &commit.rows.audit)?;
     for one in &commit.accepted {
         record_decision(tx, &target.tenant, target.row, one)?;
     }
@@ -134,6 +141,9 @@ fn write_run(tx: &WriteTx<'_>, target: &CommitTarget, commit: &EncodedCommit) ->
     let interrupted = commit.accepted.iter().any(|one| item_kind_name(&one.item) == "interrupt");
     // The committing worker continues the run; only items in its inbox make it claimable.
     let ready = i64::from(has_items);
+    let hash = commit.log.as_ref().and_then(|log| log.links.hash_after(target.chain_head));
+    let hash = hash.map(|hash| hash.0);
+    let chain_from = commit.log.as_ref().filter(|_| hash.is_some()).map(|log| to_i64(log.first_seq));
     tx.execute(
         include_str!("sql/run_append.sql"),
         params![
@@ -150,6 +160,8 @@ fn write_run(tx: &WriteTx<'_>, target: &CommitTarget, commit: &EncodedCommit) ->
             state.control,
             ready,
             tx.next_arrival(),
+            hash,
+            chain_from,
         ],
     )?;
     let Some(log) = &commit.log else { return Ok(()) };
@@ -161,7 +173,8 @@ fn write_run(tx: &WriteTx<'_>, target: &CommitTarget, commit: &EncodedCommit) ->
             to_i64(log.first_seq),
             to_i64(log.last_seq),
             log.checkpoint,
-            log.body
+            log.body,
+            hash,
         ],
     )?;
     Ok(())

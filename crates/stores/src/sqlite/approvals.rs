@@ -67,12 +67,17 @@ fn candidates(
     let status = filter.status.map(ApprovalStatus::as_str);
     if let Some(run) = &filter.run {
         let Some(run) = find_row(connection, tenant, run)? else { return Ok(Vec::new()) };
+        if filter.descendants {
+            let params = params![tenant.as_str(), status, after.at, after.id, count, run, None::<&str>];
+            return views(connection, tenant, include_str!("sql/approvals_of_tree.sql"), params);
+        }
         let params = params![run, status, after.at, after.id, count, to_i64(filter.changed_after)];
         return views(connection, tenant, include_str!("sql/approvals_of_run.sql"), params);
     }
     if let Some(thread) = &filter.thread {
-        let params = params![tenant.as_str(), status, after.at, after.id, count, thread.as_str()];
-        return views(connection, tenant, include_str!("sql/approvals_of_thread.sql"), params);
+        let no_run = None::<i64>;
+        let params = params![tenant.as_str(), status, after.at, after.id, count, no_run, thread.as_str()];
+        return views(connection, tenant, include_str!("sql/approvals_of_tree.sql"), params);
     }
     let mut found = Vec::new();
     if filter.status.is_none_or(|asked| asked == ApprovalStatus::Pending) {
@@ -117,17 +122,19 @@ fn views(
 fn view(connection: &Connection, tenant: &Tenant, row: &Row<'_>) -> Result<SuspensionView, SqliteError> {
     let (kind, status): (String, String) = (row.get(4)?, row.get(5)?);
     let (run, agent) = (RunId::from(row.get::<_, String>(12)?), AgentName::from(row.get::<_, String>(13)?));
+    let thread = ThreadId::from(row.get::<_, String>(16)?);
     let call = CallId::from(row.get::<_, String>(3)?);
     let opened_seq = to_u64(row.get(2)?);
     let opened = opening(connection, row.get(1)?, opened_seq)?;
     let (step, opened) = opened.map_or((0, None), |(step, opened)| (step, Some(Arc::new(opened))));
-    let last = PathEntry { run: run.clone(), agent: agent.clone(), call: call.clone() };
+    let last =
+        PathEntry { run: run.clone(), thread: thread.clone(), agent: agent.clone(), call: call.clone() };
     let answered: bool = row.get(6)?;
     let view = SuspensionView {
         tenant: tenant.clone(),
         id: SuspensionId::from(row.get::<_, String>(0)?),
         run,
-        thread: ThreadId::from(row.get::<_, String>(16)?),
+        thread,
         agent,
         call,
         step,
@@ -193,18 +200,20 @@ fn path(
     while let Some((row, call)) = above
         && path.len() < PATH_COUNT_MAX
     {
-        let mut statement =
-            connection.prepare_cached("SELECT id, agent, parent, parent_call FROM runs WHERE row = ?1")?;
-        let found: Option<(String, String, Option<i64>, Option<String>)> = statement
-            .query_row([row], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)))
-            .optional()?;
-        let Some((run, agent, parent, parent_call)) = found else { break };
-        path.push(PathEntry {
-            run: RunId::from(run),
-            agent: AgentName::from(agent),
-            call: CallId::from(call),
+        let mut statement = connection.prepare_cached(include_str!("sql/run_above.sql"))?;
+        let found = statement.query_row([row], |row| {
+            let entry = PathEntry {
+                run: RunId::from(row.get::<_, String>(0)?),
+                thread: ThreadId::from(row.get::<_, String>(4)?),
+                agent: AgentName::from(row.get::<_, String>(1)?),
+                call: CallId::from(call),
+            };
+            let parent: Option<i64> = row.get(2)?;
+            Ok((entry, parent.zip(row.get::<_, Option<String>>(3)?)))
         });
-        above = parent.zip(parent_call);
+        let Some((entry, parent)) = found.optional()? else { break };
+        path.push(entry);
+        above = parent;
     }
     path.reverse();
     Ok(path)

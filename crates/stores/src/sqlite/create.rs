@@ -2,7 +2,7 @@
 
 use engine::store::{Created, Lease, PostKey, StoreError, Tenant, ThreadView};
 use machine::event::InterruptCause;
-use machine::id::{MessageId, RunId};
+use machine::id::{Digest, MessageId, RunId};
 use machine::inbox::Item;
 use machine::projection_rows::PublicRunStatus;
 use machine::thread::{Admission, IfBusy};
@@ -37,7 +37,7 @@ impl Creation {
         let engine::store::Create { tenant, seen, if_busy, begins_after, key, inline_agent, lease, append } =
             create;
         key.as_ref().map_or(Ok(()), PostKey::check)?;
-        let commit = EncodedCommit::for_creation(append, inline_agent)?;
+        let commit = EncodedCommit::for_creation(tenant.as_str(), append, inline_agent)?;
         let cause = InterruptCause::Superseded(commit.state.run.clone());
         let superseded = EncodedItem::encode(Item::Interrupt { cause })?;
         Ok(Self { tenant, seen, if_busy, begins_after, key, lease, commit, superseded })
@@ -74,14 +74,14 @@ pub(super) fn create(
     let leased = creation.lease && holds && !commit.state.summary.status.ended();
     // No worker can hold a run that has just been given its row, so no epoch was used for it.
     let epoch = if leased { tx.leases.lock().next_epoch(None, 0) } else { 0 };
-    let placement = RunPlacement { tenant, thread, holds, epoch, startable: false };
+    let placement = RunPlacement { tenant, thread, holds, epoch, startable: false, chain_head: None };
     let row = insert(tx, &placement, &commit.state, log, creation.begins_after.as_ref(), None)?;
     creation.key.as_ref().map_or(Ok(()), |key| keys::bind(tx, tenant, thread, row, key))?;
     commit
         .inline_agent
         .as_ref()
         .map_or(Ok(()), |inline_agent| revisions::put_inline_agent(tx, tenant, thread, inline_agent))?;
-    let target = CommitTarget { tenant: tenant.into(), row, thread, holds, epoch };
+    let target = CommitTarget { tenant: tenant.into(), row, thread, holds, epoch, chain_head: None };
     let mut woken = write(tx, &target, commit)?;
     for run in superseded {
         if deliver(tx, tenant, &run, &creation.superseded)? {
@@ -127,7 +127,8 @@ pub(super) fn create_child(
         return Err(impossible(format!("thread {} exists already", child.thread)));
     }
     let thread = thread_row(tx, tenant, &child.thread)?;
-    let placement = RunPlacement { tenant, thread, holds: true, epoch: 0, startable: true };
+    let chain_head = child.log.links.hash_after(None);
+    let placement = RunPlacement { tenant, thread, holds: true, epoch: 0, startable: true, chain_head };
     let row = insert(tx, &placement, &child.state, &child.log, None, Some(parent.row))?;
     tx.execute(
         include_str!("sql/commit_insert.sql"),
@@ -137,7 +138,8 @@ pub(super) fn create_child(
             to_i64(child.log.first_seq),
             to_i64(child.log.last_seq),
             child.log.checkpoint,
-            child.log.body
+            child.log.body,
+            chain_head.map(|hash| hash.0),
         ],
     )?;
     Ok(child.state.run.clone())
@@ -155,6 +157,8 @@ struct RunPlacement<'p> {
     epoch: u64,
     /// True if a claim may find it at once; otherwise the commit that follows makes it claimable.
     startable: bool,
+    /// The hash of the first commit, unless the commit that follows writes it.
+    chain_head: Option<Digest>,
 }
 
 fn insert(
@@ -198,6 +202,8 @@ fn insert(
             None::<i64>,
             state.ended_at().map(millis),
             state.control,
+            placement.chain_head.map(|hash| hash.0),
+            placement.chain_head.map(|_| to_i64(log.first_seq)),
         ],
     )?;
     Ok(tx.connection().last_insert_rowid())

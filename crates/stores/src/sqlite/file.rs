@@ -12,13 +12,16 @@ use rusqlite::{Connection, ErrorCode, MAIN_DB, OpenFlags};
 use super::errors::SqliteOpenError;
 
 /// Applied in order. A file's version is the number of migrations applied to it. Never edit a released migration.
-pub(super) const MIGRATIONS: [&str; 6] = [
+pub(super) const MIGRATIONS: [&str; 9] = [
     include_str!("migrations/0001_runs.sql"),
     include_str!("migrations/0002_version.sql"),
     include_str!("migrations/0003_grants.sql"),
     include_str!("migrations/0004_passed_over.sql"),
     include_str!("migrations/0005_grants_in_force.sql"),
     include_str!("migrations/0006_previous_callback_key.sql"),
+    include_str!("migrations/0007_chain.sql"),
+    include_str!("migrations/0008_runs_by_parent.sql"),
+    include_str!("migrations/0009_audit.sql"),
 ];
 /// Written to the file header by the first migration. It distinguishes a store from the files of other programs.
 pub(super) const APPLICATION_ID: i32 = 0x686f_6c64;

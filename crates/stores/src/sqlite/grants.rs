@@ -4,10 +4,12 @@ use engine::store::{
     AutoApproval, GRANTS_READ_MAX, GrantFilter, GrantView, Listed, Page, StoreError, Tenant,
 };
 use machine::Timestamp;
+use machine::audit::{Actor, AuditEntry};
 use machine::grant::{Grant, GrantCoverage};
 use machine::id::{GrantId, Principal, ThreadId, ToolName};
 use rusqlite::{Connection, OptionalExtension, Params, Row, params};
 
+use super::audit;
 use super::errors::SqliteError;
 use super::write_tx::WriteTx;
 use crate::columns::{millis, timestamp, to_i64};
@@ -32,11 +34,14 @@ pub(super) fn set_auto_approve(
     tenant: &Tenant,
     thread: &ThreadId,
     given: Option<&AutoApproval>,
+    actor: &Actor,
 ) -> Result<(), SqliteError> {
     let mut statement = tx.prepare("SELECT row FROM threads WHERE tenant = ?1 AND id = ?2")?;
     let row: Option<i64> =
         statement.query_row(params![tenant.as_str(), thread.as_str()], |row| row.get(0)).optional()?;
     let Some(row) = row else { return Err(StoreError::NotFound.into()) };
+    let entry = AuditEntry::of_auto_approve(tx.now, thread, given.map(|given| &given.id), actor);
+    audit::insert(tx, tenant.as_str(), &entry.to_record(tenant.as_str()))?;
     // No log contains it, so nothing refers to the row.
     tx.execute(include_str!("sql/auto_approve_end.sql"), [row])?;
     let Some(AutoApproval { id, by }) = given else {
@@ -47,7 +52,15 @@ pub(super) fn set_auto_approve(
     insert(tx, tenant.as_str(), row, &grant, tx.now)
 }
 
-pub(super) fn revoke(tx: &WriteTx<'_>, tenant: &Tenant, id: &GrantId) -> Result<(), SqliteError> {
+pub(super) fn revoke(
+    tx: &WriteTx<'_>,
+    tenant: &Tenant,
+    id: &GrantId,
+    actor: &Actor,
+) -> Result<(), SqliteError> {
+    let view = one(tx.connection(), tenant, id)?.ok_or(StoreError::NotFound)?;
+    let entry = AuditEntry::of_revoked_grant(tx.now, &view.thread, &view.grant, actor);
+    audit::insert(tx, tenant.as_str(), &entry.to_record(tenant.as_str()))?;
     let one = params![tenant.as_str(), id.as_str()];
     let auto_approve = "DELETE FROM grants WHERE tenant = ?1 AND id = ?2 AND tool IS NULL";
     let of_an_approval = "UPDATE grants SET revoked = 1 WHERE tenant = ?1 AND id = ?2 AND revoked = 0";

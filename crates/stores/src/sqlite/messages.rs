@@ -1,6 +1,6 @@
 //! The messages of a thread, in the order in which they joined it.
 
-use engine::store::{Listed, MessageView, Page, StoreError, Tenant, TimedMessage};
+use engine::store::{Listed, MessageOrder, MessageView, Page, StoreError, Tenant, TimedMessage};
 use machine::id::{MessageId, RunId, ThreadId};
 use rusqlite::{Connection, OptionalExtension, params};
 
@@ -13,16 +13,21 @@ pub(super) fn messages(
     connection: &Connection,
     tenant: &Tenant,
     thread: &ThreadId,
+    order: MessageOrder,
     page: &Page,
 ) -> Result<Listed<MessageView>, SqliteError> {
     let request = PageRequest::from_page(page)?;
-    let after = request.after.as_ref().map_or(0, |after| after.at);
+    let (sql, start) = match order {
+        MessageOrder::OldestFirst => (include_str!("sql/messages_in_order.sql"), 0),
+        MessageOrder::NewestFirst => (include_str!("sql/messages_newest.sql"), i64::MAX),
+    };
+    let after = request.after.as_ref().map_or(start, |after| after.at);
     let snapshot = connection.unchecked_transaction()?;
     let mut threads = connection.prepare_cached("SELECT row FROM threads WHERE tenant = ?1 AND id = ?2")?;
     let thread: Option<i64> =
         threads.query_row(params![tenant.as_str(), thread.as_str()], |row| row.get(0)).optional()?;
     let thread = thread.ok_or(StoreError::NotFound)?;
-    let mut statement = connection.prepare_cached(include_str!("sql/messages_in_order.sql"))?;
+    let mut statement = connection.prepare_cached(sql)?;
     let mut rows = statement.query(params![thread, after, request.row_count()])?;
     let mut found = Vec::new();
     // Messages that joined together are in one commit, which is read once.

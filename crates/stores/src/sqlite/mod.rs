@@ -6,7 +6,9 @@
 
 mod append;
 mod approvals;
+pub mod audit;
 pub mod backup;
+mod chain;
 mod checkpoint;
 mod claim;
 mod create;

@@ -9,8 +9,9 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::path::Path;
 
-use engine::store::{StoreError, Tenant};
+use engine::store::{Deleted, Deletion, StoreError, Tenant};
 use machine::Timestamp;
+use machine::audit::{Actor, AuditAction, AuditEntry};
 use machine::event::{Fact, OpenedSuspension};
 use machine::id::{RunId, ThreadId};
 use machine::suspension::Held;
@@ -19,7 +20,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 use super::errors::{SqliteError, corrupt};
 use super::inspect::{InspectError, inspect};
 use super::stored_run::event_at;
-use super::thread::delete_thread;
+use super::thread::{contents, delete_thread};
 use super::write_tx::WriteTx;
 use super::{SqliteStore, StoreFailure};
 use crate::columns::{millis, to_u64};
@@ -296,18 +297,33 @@ fn free_page_count(connection: &Connection) -> rusqlite::Result<i64> {
 
 /// Deletes a thread and the threads of all runs that its runs delegated to, directly or indirectly, once all of their
 /// runs have ended. If the threads below it cannot be read, only the thread itself is deleted.
-pub(super) fn delete_family(tx: &WriteTx<'_>, tenant: &Tenant, thread: &ThreadId) -> Result<(), SqliteError> {
+pub(super) fn delete_family(
+    tx: &WriteTx<'_>,
+    tenant: &Tenant,
+    thread: &ThreadId,
+    deletion: &Deletion,
+) -> Result<Deleted, SqliteError> {
     const EVER: Timestamp = Timestamp(u64::MAX);
     let mut statement = tx.prepare("SELECT row FROM threads WHERE tenant = ?1 AND id = ?2")?;
     let row: Option<i64> =
         statement.query_row(params![tenant.as_str(), thread.as_str()], |row| row.get(0)).optional()?;
     let row = row.ok_or(StoreError::NotFound)?;
-    match judge_family(tx.connection(), row, EVER)? {
-        Pruning::Delete(family) => family.iter().try_for_each(|one| delete_thread(tx, &one.tenant, &one.id)),
+    let family = match judge_family(tx.connection(), row, EVER)? {
+        Pruning::Delete(family) => family,
         // A run of a thread below it has not ended.
-        Pruning::Keep if has_ended(tx.connection(), row, EVER)? => Err(StoreError::Stale.into()),
-        Pruning::Keep | Pruning::Unreadable => delete_thread(tx, tenant, thread),
+        Pruning::Keep if has_ended(tx.connection(), row, EVER)? => return Err(StoreError::Stale.into()),
+        Pruning::Keep | Pruning::Unreadable => vec![prunable(tx.connection(), row)?],
+    };
+    if !deletion.decided_approvals {
+        for one in &family {
+            if !contents(tx.connection(), one.row, &one.id)?.approvals.is_empty() {
+                return Ok(Deleted::Nothing);
+            }
+        }
     }
+    let entry = AuditEntry::new(tx.now, AuditAction::ThreadDeleted, deletion.actor.clone());
+    family.iter().try_for_each(|one| delete_thread(tx, &one.tenant, &one.id, &entry))?;
+    Ok(Deleted::Thread)
 }
 
 /// Skips a thread that was deleted meanwhile. Also skips one if a message was posted meanwhile to it, to a thread below
@@ -318,6 +334,7 @@ fn delete(
     ended_before: Timestamp,
 ) -> Result<Pruned, SqliteError> {
     let mut pruned = Pruned::default();
+    let entry = AuditEntry::new(tx.now, AuditAction::ThreadPruned, Actor::system());
     for thread in batch {
         if has_parent(tx.connection(), thread.row)? {
             continue;
@@ -330,7 +347,7 @@ fn delete(
                 continue;
             }
         }
-        match delete_thread(tx, &thread.tenant, &thread.id) {
+        match delete_thread(tx, &thread.tenant, &thread.id, &entry) {
             Ok(()) => pruned = pruned.plus(thread.size),
             Err(SqliteError(StoreError::Stale | StoreError::NotFound)) => {}
             Err(error) => return Err(error),

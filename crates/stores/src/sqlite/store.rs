@@ -6,11 +6,13 @@ use std::sync::Arc;
 use engine::callback::{CallbackKey, KeyRotation, KeysToRemove, StoredCallbackKeys};
 use engine::store::{
     Append, Appended, ApprovalFilter, AutoApproval, BoxFuture, Claim, Claimed, ClusterStore, Countable,
-    Create, Created, GrantFilter, GrantView, Lease, Listed, Loaded, LogEntry, MessagePosition, MessageView,
-    Page, ResponseStore, RunCounts, RunFilter, RunStore, RunView, StateView, StoreError, StoreMetrics,
-    StoredResponse, SuspensionView, Tenant, ThreadView, ViewStore,
+    Create, Created, Deleted, Deletion, GrantFilter, GrantView, Lease, Listed, Loaded, LogEntry,
+    MessageOrder, MessagePosition, MessageView, Page, ResponseStore, RunCounts, RunFilter, RunStore, RunView,
+    StateView, StoreError, StoreMetrics, StoredResponse, SuspensionView, Tenant, ThreadView, ViewStore,
 };
 use machine::Timestamp;
+use machine::audit::Actor;
+use machine::chain::ChainHead;
 use machine::decision::Decision;
 use machine::event::Event;
 use machine::grant::Grant;
@@ -27,8 +29,8 @@ use super::create::Creation;
 use super::errors::SqliteError;
 use super::lease_handover::{Handover, HandoverGuard};
 use super::{
-    SqliteStore, append, approvals, claim, create, grants, inboxes, keys, messages, retention, revisions,
-    stored_run, thread, undecoded, views,
+    SqliteStore, append, approvals, chain, claim, create, grants, inboxes, keys, messages, retention,
+    revisions, stored_run, thread, undecoded, views,
 };
 use crate::encoded_commit::{EncodedCommit, EncodedItem, EndingSource};
 use crate::read_permits::POINT_READ_EVENT_COUNT_MAX;
@@ -58,7 +60,9 @@ impl SqliteStore {
     }
 }
 
-fn ready_task<'a, T: Send + 'a>(result: Result<T, StoreError>) -> BoxFuture<'a, Result<T, StoreError>> {
+pub(super) fn ready_task<'a, T: Send + 'a>(
+    result: Result<T, StoreError>,
+) -> BoxFuture<'a, Result<T, StoreError>> {
     Box::pin(std::future::ready(result))
 }
 
@@ -115,7 +119,7 @@ impl RunStore for SqliteStore {
         }
         let lease = lease.clone();
         let expected_seq = append.expected_seq;
-        match EncodedCommit::from_append(append) {
+        match EncodedCommit::from_append(lease.tenant.as_str(), append) {
             Ok(commit) => Box::pin(self.writer_handle.send(move |tx| append::append(tx, &lease, &commit))),
             // A fenced worker gets that error first, whatever is wrong with its commit.
             Err(refused) => ready_task(
@@ -231,10 +235,13 @@ impl ViewStore for SqliteStore {
         tenant: &Tenant,
         thread: &ThreadId,
         given: Option<&AutoApproval>,
+        actor: &Actor,
     ) -> BoxFuture<'_, Result<(), StoreError>> {
         let (tenant, thread, given) = (tenant.clone(), thread.clone(), given.cloned());
+        let actor = actor.clone();
         Box::pin(
-            self.writer_handle.send(move |tx| grants::set_auto_approve(tx, &tenant, &thread, given.as_ref())),
+            self.writer_handle
+                .send(move |tx| grants::set_auto_approve(tx, &tenant, &thread, given.as_ref(), &actor)),
         )
     }
 
@@ -252,14 +259,24 @@ impl ViewStore for SqliteStore {
         Box::pin(self.list(move |connection| grants::list(connection, &tenant, &filter, &page)))
     }
 
-    fn revoke_grant(&self, tenant: &Tenant, id: &GrantId) -> BoxFuture<'_, Result<(), StoreError>> {
-        let (tenant, id) = (tenant.clone(), id.clone());
-        Box::pin(self.writer_handle.send(move |tx| grants::revoke(tx, &tenant, &id)))
+    fn revoke_grant(
+        &self,
+        tenant: &Tenant,
+        id: &GrantId,
+        actor: &Actor,
+    ) -> BoxFuture<'_, Result<(), StoreError>> {
+        let (tenant, id, actor) = (tenant.clone(), id.clone(), actor.clone());
+        Box::pin(self.writer_handle.send(move |tx| grants::revoke(tx, &tenant, &id, &actor)))
     }
 
-    fn delete_thread(&self, tenant: &Tenant, thread: &ThreadId) -> BoxFuture<'_, Result<(), StoreError>> {
-        let (tenant, thread) = (tenant.clone(), thread.clone());
-        Box::pin(self.writer_handle.send(move |tx| retention::delete_family(tx, &tenant, &thread)))
+    fn delete_thread(
+        &self,
+        tenant: &Tenant,
+        thread: &ThreadId,
+        deletion: &Deletion,
+    ) -> BoxFuture<'_, Result<Deleted, StoreError>> {
+        let (tenant, thread, deletion) = (tenant.clone(), thread.clone(), deletion.clone());
+        Box::pin(self.writer_handle.send(move |tx| retention::delete_family(tx, &tenant, &thread, &deletion)))
     }
 
     fn decision(
@@ -275,6 +292,14 @@ impl ViewStore for SqliteStore {
         ready_task(self.read_point(|connection| views::run(connection, tenant, run)))
     }
 
+    fn chain_head(
+        &self,
+        tenant: &Tenant,
+        run: &RunId,
+    ) -> BoxFuture<'_, Result<Option<ChainHead>, StoreError>> {
+        ready_task(self.read_point(|connection| chain::chain_head(connection, tenant, run)))
+    }
+
     fn runs(
         &self,
         tenant: &Tenant,
@@ -283,6 +308,19 @@ impl ViewStore for SqliteStore {
     ) -> BoxFuture<'_, Result<Listed<RunView>, StoreError>> {
         let (tenant, filter, page) = (tenant.clone(), filter.clone(), page.clone());
         Box::pin(self.list(move |connection| views::runs(connection, &tenant, &filter, &page)))
+    }
+
+    fn runs_of_thread(
+        &self,
+        tenant: &Tenant,
+        thread: &ThreadId,
+        after: Option<&RunId>,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<Vec<RunId>, StoreError>> {
+        let (tenant, thread, after) = (tenant.clone(), thread.clone(), after.cloned());
+        Box::pin(self.list(move |connection| {
+            views::runs_of_thread(connection, &tenant, &thread, after.as_ref(), limit)
+        }))
     }
 
     fn events(
@@ -317,10 +355,11 @@ impl ViewStore for SqliteStore {
         &self,
         tenant: &Tenant,
         thread: &ThreadId,
+        order: MessageOrder,
         page: &Page,
     ) -> BoxFuture<'_, Result<Listed<MessageView>, StoreError>> {
         let (tenant, thread, page) = (tenant.clone(), thread.clone(), page.clone());
-        Box::pin(self.list(move |connection| messages::messages(connection, &tenant, &thread, &page)))
+        Box::pin(self.list(move |connection| messages::messages(connection, &tenant, &thread, order, &page)))
     }
 
     fn posted(

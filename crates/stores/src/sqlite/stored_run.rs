@@ -15,7 +15,9 @@ use machine::inbox::{Item, Ticket};
 use machine::{Control, event_codec};
 use rusqlite::{Connection, OptionalExtension};
 
+use super::chain::{chain_columns, chain_end};
 use super::errors::{SqliteError, corrupt};
+use crate::chain::ChainColumns;
 use crate::columns::{parse_checkpoint, to_i64, to_u64};
 use crate::failure_counters::none_if_corrupt;
 
@@ -91,6 +93,8 @@ pub(super) struct SqliteStoredRun {
     head: Option<String>,
     control: Vec<u8>,
     version: u64,
+    seq: u64,
+    chain_head: ChainColumns,
 }
 
 impl SqliteStoredRun {
@@ -113,6 +117,8 @@ impl SqliteStoredRun {
                 has_items: columns.get(11)?,
                 control: columns.get(12)?,
                 version: to_u64(columns.get(13)?),
+                seq: to_u64(columns.get(14)?),
+                chain_head: chain_columns(columns, 15)?,
             })
         });
         Ok(found.optional()?)
@@ -130,8 +136,11 @@ impl SqliteStoredRun {
 
     /// Must run in the same read transaction as the one that read the columns.
     pub(super) fn load(self, connection: &Connection) -> Result<Loaded, SqliteError> {
+        let control = control_to_continue(connection, self.row, &self.control)?;
+        let end = chain_end(connection, self.row, self.chain_head)?;
+        end.check(&self.tenant, &self.id, self.seq, &control.revision)?;
         Ok(Loaded {
-            control: control_to_continue(connection, self.row, &self.control)?,
+            control,
             inbox: inbox(connection, self.row)?,
             version: self.version,
             holds_thread: self.holds,

@@ -1,11 +1,13 @@
 //! Threads: the view for admission, the next holder, and deletion.
 
 use engine::store::{StoreError, Tenant, ThreadView};
+use machine::audit::{AuditEntry, DeletedThread};
 use machine::id::{MessageId, Principal, RunId, ThreadId};
-use machine::thread::{ThreadState, UnendedRun, promote};
+use machine::thread::{RunActivity, ThreadState, UnendedRun, promote};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde_json::Value;
 
+use super::audit;
 use super::errors::SqliteError;
 use super::grants;
 use super::write_tx::WriteTx;
@@ -77,21 +79,30 @@ impl SqliteThreadColumns {
 
 /// Summarizes the thread's unended runs.
 fn thread_state(connection: &Connection, thread: i64) -> Result<ThreadState, SqliteError> {
-    let columns = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
+    let columns = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?));
     let mut holder = connection.prepare_cached(include_str!("sql/thread_holder.sql"))?;
-    let holder: Option<(String, String, bool)> = holder.query_row([thread], columns).optional()?;
+    let holder: Option<(String, String, bool, i64)> = holder.query_row([thread], columns).optional()?;
     let mut line = connection.prepare_cached(include_str!("sql/thread_queue.sql"))?;
     let line = line.query_map([thread], columns)?.collect::<rusqlite::Result<Vec<_>>>()?;
     let queued = line.len();
-    let Some((front, status, in_doubt)) = holder.or_else(|| line.into_iter().next()) else {
+    let Some((front, status, in_doubt, row)) = holder.or_else(|| line.into_iter().next()) else {
         return Ok(ThreadState::Free);
     };
-    Ok(ThreadState::Busy {
-        front: RunId::from(front),
-        front_is: parse_status(&status)?.front_state(),
-        in_doubt,
-        queued,
-    })
+    let activity = RunActivity { state: parse_status(&status)?.front_state(), in_doubt };
+    let RunActivity { state, in_doubt } = activity.with_descendants(open_descendants(connection, row)?);
+    Ok(ThreadState::Busy { front: RunId::from(front), front_is: state, in_doubt, queued })
+}
+
+/// The unended runs that work for a run, directly or through others.
+fn open_descendants(connection: &Connection, run: i64) -> Result<Vec<RunActivity>, SqliteError> {
+    let mut statement = connection.prepare_cached(include_str!("sql/run_open_descendants.sql"))?;
+    let mut rows = statement.query([run])?;
+    let mut descendants = Vec::new();
+    while let Some(row) = rows.next()? {
+        let status: String = row.get(0)?;
+        descendants.push(RunActivity { state: parse_status(&status)?.front_state(), in_doubt: row.get(1)? });
+    }
+    Ok(descendants)
 }
 
 /// The runs that a superseding message interrupts.
@@ -133,8 +144,13 @@ fn unended(tx: &WriteTx<'_>, thread: i64) -> Result<Vec<UnendedColumns>, SqliteE
     Ok(statement.query_map([thread], columns)?.collect::<rusqlite::Result<_>>()?)
 }
 
-/// Deletes only this thread: child runs have threads of their own.
-pub(super) fn delete_thread(tx: &WriteTx<'_>, tenant: &Tenant, thread: &ThreadId) -> Result<(), SqliteError> {
+/// Deletes only this thread, and records that: child runs have threads of their own.
+pub(super) fn delete_thread(
+    tx: &WriteTx<'_>,
+    tenant: &Tenant,
+    thread: &ThreadId,
+    entry: &AuditEntry,
+) -> Result<(), SqliteError> {
     let mut statement = tx.prepare("SELECT row FROM threads WHERE tenant = ?1 AND id = ?2")?;
     let row: Option<i64> =
         statement.query_row(params![tenant.as_str(), thread.as_str()], |row| row.get(0)).optional()?;
@@ -142,6 +158,9 @@ pub(super) fn delete_thread(tx: &WriteTx<'_>, tenant: &Tenant, thread: &ThreadId
     if thread_state(tx.connection(), row)? != ThreadState::Free {
         return Err(StoreError::Stale.into());
     }
+    let contents = contents(tx.connection(), row, thread)?;
+    let record = entry.clone().of_deleted_thread(&contents).to_record(tenant.as_str());
+    audit::insert(tx, tenant.as_str(), &record)?;
     for sql in include_str!("sql/thread_delete.sql").split_inclusive(";\n") {
         tx.execute(sql, [row])?;
     }
@@ -149,4 +168,24 @@ pub(super) fn delete_thread(tx: &WriteTx<'_>, tenant: &Tenant, thread: &ThreadId
     let mut pages = vacuum.query([])?;
     while pages.next()?.is_some() {}
     Ok(())
+}
+
+/// What the audit record keeps of a thread. Decodes nothing.
+pub(super) fn contents(
+    connection: &Connection,
+    row: i64,
+    thread: &ThreadId,
+) -> Result<DeletedThread, SqliteError> {
+    let names = |sql: &str| -> rusqlite::Result<Vec<String>> {
+        let mut statement = connection.prepare_cached(sql)?;
+        statement.query_map([row], |columns| columns.get(0))?.collect()
+    };
+    Ok(DeletedThread {
+        id: thread.clone(),
+        runs: names("SELECT id FROM runs WHERE thread = ?1 ORDER BY id")?,
+        approvals: names(
+            "SELECT s.id FROM runs r JOIN suspensions s ON s.run = r.row WHERE r.thread = ?1 \
+             AND s.status <> 'pending' AND s.kind IN ('approval', 'question', 'in_doubt') ORDER BY s.id",
+        )?,
+    })
 }

@@ -9,6 +9,7 @@ use machine::undecodable::{HeldCall, ParentCall, UndecodedRun, final_commit};
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::append::{CommitTarget, write};
+use super::chain::previous_hash;
 use super::errors::SqliteError;
 use super::stored_run::fold_log;
 use super::write_tx::WriteTx;
@@ -18,7 +19,7 @@ use crate::failure_counters::none_if_corrupt;
 
 const RUN: &str = "SELECT r.tenant, r.id, r.seq, r.epoch, r.thread, r.holds, r.interrupt_accepted, t.id, r.agent, \
         p.id, r.parent_call, max(r.created_at, coalesce(r.started_at, 0)), r.control, r.ended_at IS NOT NULL, \
-        r.version \
+        r.version, r.chain_head \
     FROM runs r JOIN threads t ON t.row = r.thread LEFT JOIN runs p ON p.row = r.parent WHERE r.row = ?1";
 const HELD: &str =
     "SELECT call, id, kind FROM suspensions WHERE run = ?1 AND status = 'pending' ORDER BY seq, id";
@@ -73,7 +74,12 @@ pub(super) fn end(tx: &WriteTx<'_>, lease: &Lease, ends: EndingSource) -> Result
         },
         EndingSource::Columns => None,
     };
-    let commit = EncodedCommit::for_undecoded_end(run, final_commit(&plain, decoded, &cause), control)?;
+    let commit = EncodedCommit::for_undecoded_end(
+        &target.tenant,
+        run,
+        final_commit(&plain, decoded, &cause),
+        control,
+    )?;
     let woken = write(tx, &target, &commit)?;
     tx.count_commit(commit.bytes);
     Ok(Appended { woken, version: commit.expected_version + 1 })
@@ -91,6 +97,7 @@ fn columns(connection: &Connection, row: i64) -> Result<Option<UndecodedColumns>
                 thread: columns.get(4)?,
                 holds: columns.get(5)?,
                 epoch: to_u64(columns.get(3)?),
+                chain_head: previous_hash(columns, 15)?,
             },
             run: EndingRun {
                 id: RunId::from(columns.get::<_, String>(1)?),

@@ -15,6 +15,7 @@ use machine::projection_rows::{PublicRunStatus, StateRow};
 use rusqlite::{Connection, OptionalExtension, Params, Row, params};
 use serde_json::json;
 
+use super::chain::{chain_columns, chain_end};
 use super::errors::{SqliteError, corrupt};
 use super::stored_run::control_if_readable;
 use super::thread::SqliteThreadColumns;
@@ -90,10 +91,18 @@ pub(super) fn run(
     run: &RunId,
 ) -> Result<Option<RunView>, SqliteError> {
     let snapshot = connection.unchecked_transaction()?;
-    let sql = include_str!("sql/run_view.sql");
-    let found = run_views(connection, sql, params![tenant.as_str(), run.as_str()])?;
+    let mut statement = connection.prepare_cached(include_str!("sql/run_view.sql"))?;
+    let mut rows = statement.query(params![tenant.as_str(), run.as_str()])?;
+    let Some(row) = rows.next()? else { return Ok(None) };
+    let mut view = run_view(connection, row)?;
+    let end = chain_end(connection, row.get(7)?, chain_columns(row, 11)?)?;
+    view.control = view
+        .control
+        .filter(|control| end.check(tenant.as_str(), run.as_str(), view.seq, &control.revision).is_ok());
+    drop(rows);
+    drop(statement);
     drop(snapshot);
-    Ok(found.into_iter().next())
+    Ok(Some(view))
 }
 
 pub(super) fn runs(
@@ -138,6 +147,36 @@ pub(super) fn runs(
     }
     drop(snapshot);
     Ok(request.page_of(found, position))
+}
+
+/// Row numbers grow in the order of admission: a thread's runs are deleted only together.
+pub(super) fn runs_of_thread(
+    connection: &Connection,
+    tenant: &Tenant,
+    thread: &ThreadId,
+    after: Option<&RunId>,
+    limit: usize,
+) -> Result<Vec<RunId>, SqliteError> {
+    let snapshot = connection.unchecked_transaction()?;
+    let mut threads = connection.prepare_cached("SELECT row FROM threads WHERE tenant = ?1 AND id = ?2")?;
+    let thread: Option<i64> =
+        threads.query_row(params![tenant.as_str(), thread.as_str()], |row| row.get(0)).optional()?;
+    let thread = thread.ok_or(StoreError::NotFound)?;
+    let after: i64 = match after {
+        Some(run) => {
+            let mut rows = connection
+                .prepare_cached("SELECT row FROM runs WHERE tenant = ?1 AND id = ?2 AND thread = ?3")?;
+            let row = rows.query_row(params![tenant.as_str(), run.as_str(), thread], |row| row.get(0));
+            row.optional()?.ok_or(StoreError::NotFound)?
+        }
+        None => 0,
+    };
+    let mut runs = connection.prepare_cached(include_str!("sql/runs_of_thread_in_order.sql"))?;
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let found = runs.query_map(params![thread, after, limit], |row| row.get::<_, String>(0))?;
+    let found = found.map(|id| Ok(RunId::from(id?))).collect::<Result<Vec<_>, SqliteError>>()?;
+    drop(snapshot);
+    Ok(found)
 }
 
 fn position(view: &RunView) -> PagePosition {

@@ -88,8 +88,9 @@ impl StorePair {
         let thread = format!("thr_{}", self.choices.below(4));
         if self.choices.one_in(12) {
             let id = ThreadId::from(thread.as_str());
-            let memory = self.memory.store.delete_thread(&self.memory.tenant, &id).await;
-            same(memory, self.other.store.delete_thread(&self.other.tenant, &id).await).ok();
+            let memory = self.memory.store.delete_thread(&self.memory.tenant, &id, &"tester".into()).await;
+            same(memory, self.other.store.delete_thread(&self.other.tenant, &id, &"tester".into()).await)
+                .ok();
             return;
         }
         // Sometimes a name that is already in use.

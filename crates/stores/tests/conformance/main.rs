@@ -12,6 +12,7 @@ mod rule_02_consumed;
 mod rule_03_behind;
 mod rule_04_release;
 mod rule_05_other_runs;
+mod rule_05_trees;
 mod rule_06_tenants;
 mod rule_07_claim;
 mod rule_07_shares;
@@ -30,6 +31,10 @@ mod rule_21_inline_agents;
 mod rule_22_gone_threads;
 mod rule_23_grants;
 mod rule_24_undecoded;
+mod rule_25_chain;
+mod rule_26_audit;
+#[allow(dead_code, reason = "the tests of the doctor use all of it")]
+mod sample_data;
 mod snapshot;
 mod sqlite_fixture;
 mod worker;
@@ -79,6 +84,10 @@ macro_rules! conformance {
                 rule_05_other_runs::rule_05_an_interrupt_reaches_the_children_once,
                 rule_05_other_runs::rule_05_an_interrupt_of_the_parent_is_an_accepted_one,
                 rule_05_other_runs::rule_05_an_approval_of_a_child_shows_its_path,
+                rule_05_trees::rule_05_an_approval_is_listed_for_every_run_and_thread_on_its_path,
+                rule_05_trees::rule_05_pages_of_a_tree_cover_everything_once,
+                rule_05_trees::rule_05_a_run_counts_as_executing_while_a_descendant_does_not_wait,
+                rule_05_trees::rule_05_a_run_with_a_descendant_in_doubt_is_not_superseded,
                 rule_05_other_runs::rule_05_a_delivery_stays_within_the_tenant,
                 rule_05_other_runs::rule_05_a_thread_is_deleted_with_those_of_its_child_runs,
                 rule_06_tenants::rule_06_another_tenant_finds_nothing,
@@ -117,6 +126,7 @@ macro_rules! conformance {
                 rule_09_threads::rule_09_metadata_that_could_not_be_read_back_is_refused,
                 rule_09_threads::rule_09_a_thread_shows_who_is_in_front,
                 rule_09_threads::rule_09_a_thread_has_other_agents_or_only_these,
+                rule_09_threads::rule_09_the_runs_of_a_thread_are_listed_as_they_were_admitted,
                 rule_09_threads::rule_09_a_thread_shows_that_its_front_is_in_doubt,
                 rule_09_threads::rule_09_a_run_that_starts_at_once_needs_the_thread_as_it_was_seen,
                 rule_09_threads::rule_09_a_run_is_admitted_to_the_thread_as_it_is_and_not_as_it_was_seen,
@@ -168,6 +178,7 @@ macro_rules! conformance {
                 rule_12_crash::rule_12_what_plugins_keep_and_calls_used_survive,
                 rule_12_crash::rule_12_a_call_under_way_is_in_doubt_after_the_crash,
                 rule_13_messages::rule_13_messages_are_listed_as_they_joined_in_pages,
+                rule_13_messages::rule_13_newest_first_is_the_reverse_and_stays_so_while_messages_join,
                 rule_13_messages::rule_13_what_waits_to_join_is_not_there_yet,
                 rule_13_messages::rule_13_a_thread_without_messages_is_not_a_thread_that_is_not_there,
                 rule_14_post_keys::rule_14_a_key_is_bound_with_its_run,
@@ -211,6 +222,20 @@ macro_rules! conformance {
                 rule_23_grants::rule_23_grants_read_for_one_call_are_bounded,
                 rule_24_undecoded::rule_24_an_interrupted_run_ends_by_its_columns,
                 rule_24_undecoded::rule_24_only_the_lease_holder_ends_the_run,
+                rule_25_chain::rule_25_every_commit_extends_the_chain_of_its_run,
+                rule_25_chain::rule_25_queued_runs_children_and_accepted_decisions_are_chained,
+                rule_25_chain::rule_25_a_commit_without_events_and_a_refused_one_leave_the_head,
+                rule_25_chain::rule_25_the_end_of_an_undecoded_run_is_chained,
+                rule_25_chain::rule_25_a_chain_continues_after_a_crash,
+                rule_25_chain::rule_25_hashes_are_the_same_in_every_store,
+                rule_26_audit::rule_26_the_record_has_exactly_the_decisions_of_the_logs,
+                rule_26_audit::rule_26_a_commit_that_is_refused_records_nothing,
+                rule_26_audit::rule_26_a_decision_names_its_call_and_arguments,
+                rule_26_audit::rule_26_changes_without_a_run_are_recorded_with_their_actor,
+                rule_26_audit::rule_26_each_tenant_has_a_chain_without_gaps,
+                rule_26_audit::rule_26_records_are_selected_by_time_action_and_principal,
+                rule_26_audit::rule_26_a_pruned_chain_still_verifies,
+                rule_26_audit::rule_26_interrupts_are_recorded,
             }
         }
     };

@@ -17,7 +17,7 @@ fn interrupt() -> Item {
     Item::Interrupt { cause: InterruptCause::Person("bob".into()) }
 }
 
-fn child_of(parent: &Worker, call: &str) -> RunId {
+pub(crate) fn child_of(parent: &Worker, call: &str) -> RunId {
     match &parent.call(call).suspension().unwrap().held {
         Held::ChildRun { run, .. } => run.clone(),
         other => panic!("held by {other:?}"),
@@ -25,7 +25,7 @@ fn child_of(parent: &Worker, call: &str) -> RunId {
 }
 
 /// A parent that waits for its child, and the child's worker, which has started the child.
-async fn family(world: &World) -> (Worker, Worker) {
+pub(crate) async fn family(world: &World) -> (Worker, Worker) {
     let mut parent = started(world, "thr", "parent").await;
     parent.asks(&[("delegate", "researcher")]);
     parent.commit(world).await.unwrap();
@@ -122,12 +122,17 @@ pub(crate) async fn rule_05_an_approval_of_a_child_shows_its_path<F: Fixture>() 
     child.commit(&world).await.unwrap();
     let filter = ApprovalFilter { run: Some(child.lease.run.clone()), ..ApprovalFilter::default() };
     let listed = world.store.approvals(&world.tenant, &filter, &Page::default()).await.unwrap();
-    let entry = |run: &str, agent: &str, call: &str| PathEntry {
+    let child_thread = child.lease.thread.as_str();
+    let entry = |run: &str, thread: &str, agent: &str, call: &str| PathEntry {
         run: run.into(),
+        thread: thread.into(),
         agent: agent.into(),
         call: call.into(),
     };
-    let path = [entry("parent", "assistant", "delegate"), entry(child.lease.run.as_str(), "research", "pay")];
+    let path = [
+        entry("parent", "thr", "assistant", "delegate"),
+        entry(child.lease.run.as_str(), child_thread, "research", "pay"),
+    ];
     assert_eq!(listed.items.len(), 1);
     assert_eq!(listed.items[0].path, path);
 }
@@ -152,19 +157,19 @@ pub(crate) async fn rule_05_a_thread_is_deleted_with_those_of_its_child_runs<F: 
         let listed = store.threads(tenant, &Page::default()).await.unwrap().items;
         listed.into_iter().map(|thread| thread.id.to_string()).collect::<Vec<_>>()
     };
-    assert_eq!(store.delete_thread(tenant, &"thr".into()).await, Err(StoreError::Stale));
+    assert_eq!(store.delete_thread(tenant, &"thr".into(), &"tester".into()).await, Err(StoreError::Stale));
     // The parent has ended, and its child has not processed the interrupt yet.
     parent.accept(interrupt());
     parent.commit(&world).await.unwrap();
     assert_eq!(world.run("parent").await.status, PublicRunStatus::Interrupted);
-    assert_eq!(store.delete_thread(tenant, &"thr".into()).await, Err(StoreError::Stale));
+    assert_eq!(store.delete_thread(tenant, &"thr".into(), &"tester".into()).await, Err(StoreError::Stale));
     assert_eq!(thread_names().await.len(), 3, "nothing was deleted");
     child.reload(&world).await;
     child.drain();
     child.commit(&world).await.unwrap();
     assert!(world.run(child.lease.run.as_str()).await.status.ended());
-    store.delete_thread(tenant, &"thr".into()).await.unwrap();
+    store.delete_thread(tenant, &"thr".into(), &"tester".into()).await.unwrap();
     assert_eq!(thread_names().await, ["thr_2"]);
     assert_eq!(store.run(tenant, &child.lease.run).await.unwrap(), None);
-    assert_eq!(store.delete_thread(tenant, &below).await, Err(StoreError::NotFound));
+    assert_eq!(store.delete_thread(tenant, &below, &"tester".into()).await, Err(StoreError::NotFound));
 }

@@ -67,9 +67,15 @@ pub(crate) async fn rule_06_another_tenant_finds_nothing<F: Fixture>() {
     let item = Item::Decision(worker.decision("call_run", None, reject()));
     assert_eq!(store.submit(&tenant, run, item).await, Err(StoreError::NotFound));
     let given = AutoApproval { id: "grt_eve".into(), by: "eve".into() };
-    assert_eq!(store.set_auto_approve(&tenant, thread, Some(&given)).await, Err(StoreError::NotFound));
-    assert_eq!(store.set_auto_approve(&tenant, thread, None).await, Err(StoreError::NotFound));
-    assert_eq!(store.delete_thread(&tenant, thread).await, Err(StoreError::NotFound));
+    assert_eq!(
+        store.set_auto_approve(&tenant, thread, Some(&given), &"tester".into()).await,
+        Err(StoreError::NotFound)
+    );
+    assert_eq!(
+        store.set_auto_approve(&tenant, thread, None, &"tester".into()).await,
+        Err(StoreError::NotFound)
+    );
+    assert_eq!(store.delete_thread(&tenant, thread, &"tester".into()).await, Err(StoreError::NotFound));
     let lease = Lease { tenant: tenant.clone(), ..worker.lease.clone() };
     assert_eq!(store.append(&lease, worker.append()).await, Err(StoreError::Fenced));
     store.release(&worker.lease).await.unwrap();
@@ -88,7 +94,7 @@ pub(crate) async fn rule_06_two_tenants_may_use_the_same_names<F: Fixture>() {
     assert_eq!(world.run("run").await.status, PublicRunStatus::Completed);
     assert_eq!(other.run("run").await.status, PublicRunStatus::WaitingApproval);
     assert_eq!(other.run("run").await.control.as_ref(), Some(&there.run.control));
-    world.store.delete_thread(&world.tenant, &"thr".into()).await.unwrap();
+    world.store.delete_thread(&world.tenant, &"thr".into(), &"tester".into()).await.unwrap();
     assert_eq!(other.run("run").await.control.as_ref(), Some(&there.run.control));
     let listed = approval_calls(&other, &ApprovalFilter::default(), 10).await;
     assert_eq!(listed, ["call_run"]);
@@ -290,8 +296,13 @@ pub(crate) async fn rule_06_pages_of_approvals_keep_answered_unprocessed_ones_in
     for (run, thread) in [(None, None), (None, Some("thr".into())), (Some("run".into()), None)] {
         for limit in [1, 2, 100] {
             let listed = |status| {
-                let filter =
-                    ApprovalFilter { status, run: run.clone(), thread: thread.clone(), changed_after: 0 };
+                let filter = ApprovalFilter {
+                    status,
+                    run: run.clone(),
+                    thread: thread.clone(),
+                    descendants: false,
+                    changed_after: 0,
+                };
                 let world = &world;
                 async move { approval_calls(world, &filter, limit).await }
             };
@@ -336,13 +347,13 @@ pub(crate) async fn rule_06_a_thread_is_deleted_with_all_that_belongs_to_it<F: F
     let decision = worker.decision("call_run", Some("d1"), reject());
     held(&world, "thr_2", "run_2", "transfer").await;
     let World { store, tenant, .. } = &world;
-    assert_eq!(store.delete_thread(tenant, &"thr".into()).await, Err(StoreError::Stale));
+    assert_eq!(store.delete_thread(tenant, &"thr".into(), &"tester".into()).await, Err(StoreError::Stale));
     assert!(store.run(tenant, &"run".into()).await.unwrap().is_some());
     worker.accept(Item::Decision(decision.clone()));
     worker.finish_with("done");
     worker.commit(&world).await.unwrap();
-    store.delete_thread(tenant, &"thr".into()).await.unwrap();
-    assert_eq!(store.delete_thread(tenant, &"thr".into()).await, Err(StoreError::NotFound));
+    store.delete_thread(tenant, &"thr".into(), &"tester".into()).await.unwrap();
+    assert_eq!(store.delete_thread(tenant, &"thr".into(), &"tester".into()).await, Err(StoreError::NotFound));
     assert_eq!(store.thread(tenant, &"thr".into()).await.unwrap().created_at, None);
     assert_eq!(store.run(tenant, &"run".into()).await.unwrap(), None);
     assert_eq!(store.suspension(tenant, &decision.suspension).await.unwrap(), None);

@@ -1,17 +1,18 @@
 //! Rule 9: one run holds a thread. The commit that ends the holder makes the next queued run the holder.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use engine::store::{Claim, Create, Page, StoreError};
-use machine::Input;
-use machine::event::InterruptCause;
-use machine::id::{AgentName, MessageId, RunId};
+use machine::event::{Event, InterruptCause};
+use machine::id::{AgentName, MessageId, RunId, ThreadId};
 use machine::inbox::Item;
 use machine::policy::OnBusy;
 use machine::projection_rows::PublicRunStatus;
 use machine::thread::{
     Admission, Busy, FrontState, IfBusy, QUEUE_MAX, QUEUE_WITH_SUPERSEDING_MAX, ThreadState,
 };
+use machine::{Input, Timestamp};
 use serde_json::{Value, json};
 
 use crate::fixture::{Fixture, World};
@@ -411,4 +412,46 @@ pub(crate) async fn rule_09_concurrent_creations_fill_the_queue_up_to_its_bound<
         QUEUE_MAX + 1,
         "each holds the thread once: {order:?}"
     );
+}
+
+pub(crate) async fn rule_09_the_runs_of_a_thread_are_listed_as_they_were_admitted<F: Fixture>() {
+    let (_fixture, world) = F::open().await;
+    let thread = ThreadId::from("thr");
+    let runs = async |after: Option<&str>, limit: usize| {
+        let after = after.map(RunId::from);
+        let found = world.store.runs_of_thread(&world.tenant, &thread, after.as_ref(), limit).await;
+        found.map(|runs| runs.iter().map(ToString::to_string).collect::<Vec<_>>())
+    };
+    assert_eq!(runs(None, 10).await, Err(StoreError::NotFound));
+    world.store.put_thread(&world.tenant, &thread, &Value::Null).await.unwrap();
+    assert_eq!(runs(None, 10).await, Ok(Vec::new()));
+    // Neither the ids nor the clock follow the order.
+    let mut front = held(&world, "thr", "z", "transfer").await;
+    let mut early = creation(&world, order("thr", "b"), OnBusy::Enqueue, false).await;
+    for event in &mut early.append.events {
+        *event = Arc::new(Event { at: Timestamp(1), ..(**event).clone() });
+    }
+    world.store.create(early).await.unwrap();
+    supersedes(&world, "thr", "a").await;
+    queued(&world, "elsewhere", "other").await;
+    assert_eq!(runs(None, 10).await.unwrap(), ["z", "b", "a"]);
+    front.reload(&world).await;
+    front.drain();
+    front.commit(&world).await.unwrap();
+    for limit in [1, 2, 3] {
+        let (mut found, mut after) = (Vec::new(), None);
+        loop {
+            let next = runs(after.as_deref(), limit).await.unwrap();
+            assert!(next.len() <= limit);
+            let Some(last) = next.last() else { break };
+            after = Some(last.clone());
+            found.extend(next);
+        }
+        assert_eq!(found, ["z", "b", "a"], "ended or not, in pages of {limit}");
+    }
+    assert_eq!(runs(Some("other"), 10).await, Err(StoreError::NotFound), "a run of another thread");
+    assert_eq!(runs(Some("missing"), 10).await, Err(StoreError::NotFound));
+    let thief = world.for_tenant("thief");
+    let theirs = thief.store.runs_of_thread(&thief.tenant, &thread, None, 10).await;
+    assert_eq!(theirs, Err(StoreError::NotFound));
 }

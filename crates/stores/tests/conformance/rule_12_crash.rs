@@ -19,7 +19,7 @@ pub(crate) async fn rule_12_logs_threads_and_approvals_are_there_again<F: Fixtur
     let metadata = json!({"title": "rent"});
     world.store.put_thread(&world.tenant, &"thr".into(), &metadata).await.unwrap();
     let given = AutoApproval { id: "grt_1".into(), by: "ana".into() };
-    world.store.set_auto_approve(&world.tenant, &"thr".into(), Some(&given)).await.unwrap();
+    world.store.set_auto_approve(&world.tenant, &"thr".into(), Some(&given), &"tester".into()).await.unwrap();
     world.store.put_revision(&Digest::sha256(b"one"), "one").await.unwrap();
     let parked = parked(&world, "thr", "run", "urgent").await;
     enqueued(&world, "thr", "behind").await;

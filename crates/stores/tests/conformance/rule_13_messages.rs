@@ -1,6 +1,6 @@
 //! Rule 13: the messages of a thread are listed in the order in which they joined it.
 
-use engine::store::{Claim, MessageView, Page, StoreError};
+use engine::store::{Claim, MessageOrder, MessageView, Page, StoreError};
 use machine::Input;
 use machine::event::{Fact, InterruptCause, Message};
 use machine::inbox::Item;
@@ -15,7 +15,18 @@ async fn listed(
     thread: &str,
     page: &Page,
 ) -> Result<(Vec<MessageView>, Option<String>), StoreError> {
-    let listed = world.store.messages(&world.tenant, &thread.into(), page).await?;
+    let order = MessageOrder::OldestFirst;
+    let listed = world.store.messages(&world.tenant, &thread.into(), order, page).await?;
+    Ok((listed.items, listed.next))
+}
+
+async fn listed_newest_first(
+    world: &World,
+    thread: &str,
+    page: &Page,
+) -> Result<(Vec<MessageView>, Option<String>), StoreError> {
+    let order = MessageOrder::NewestFirst;
+    let listed = world.store.messages(&world.tenant, &thread.into(), order, page).await?;
     Ok((listed.items, listed.next))
 }
 
@@ -154,6 +165,43 @@ pub(crate) async fn rule_13_a_thread_without_messages_is_not_a_thread_that_is_no
     assert_eq!((names(&messages), next), (vec!["msg_user_run"], None));
     worker.accept(Item::Interrupt { cause: InterruptCause::Person("bob".into()) });
     worker.commit(&world).await.unwrap();
-    world.store.delete_thread(&world.tenant, &"thr".into()).await.unwrap();
+    world.store.delete_thread(&world.tenant, &"thr".into(), &"tester".into()).await.unwrap();
     assert_eq!(listed(&world, "thr", &page).await, Err(StoreError::NotFound));
+}
+
+pub(crate) async fn rule_13_newest_first_is_the_reverse_and_stays_so_while_messages_join<F: Fixture>() {
+    let (_fixture, world) = F::open().await;
+    let mut first = started(&world, "thr", "z").await;
+    first.finish_with("done");
+    first.commit(&world).await.unwrap();
+    let mut second = started(&world, "thr", "a").await;
+    second.asks(&[("one", "echo"), ("two", "echo")]);
+    second.commit(&world).await.unwrap();
+    let before = all(&world, "thr", 100).await;
+    let mut newest = before.clone();
+    newest.reverse();
+    assert_eq!(listed_newest_first(&world, "thr", &Page::default()).await, Ok((newest.clone(), None)));
+    let (page, cursor) = listed_newest_first(&world, "thr", &Page { cursor: None, limit: 1 }).await.unwrap();
+    assert_eq!(page, newest[..1]);
+    // More messages join between the first page and the next ones.
+    second.succeeds("one");
+    second.succeeds("two");
+    second.finish_with("done");
+    second.commit(&world).await.unwrap();
+    assert!(all(&world, "thr", 100).await.len() > before.len());
+    for limit in [1, 2, 3] {
+        let (mut cursor, mut found) = (cursor.clone(), page.clone());
+        while cursor.is_some() {
+            let (items, next) = listed_newest_first(&world, "thr", &Page { cursor, limit }).await.unwrap();
+            found.extend(items);
+            cursor = next;
+        }
+        assert_eq!(found, newest, "in pages of {limit}");
+    }
+    let page = Page::default();
+    assert_eq!(listed_newest_first(&world, "nowhere", &page).await, Err(StoreError::NotFound));
+    assert_eq!(
+        listed_newest_first(&world.for_tenant("thief"), "thr", &page).await,
+        Err(StoreError::NotFound)
+    );
 }

@@ -175,7 +175,7 @@ pub(crate) async fn rule_17_a_key_has_a_largest_size_and_goes_with_its_thread<F:
     let mut worker = claim(&world, "run").await.unwrap();
     worker.accept(Item::Interrupt { cause: InterruptCause::Person("bob".into()) });
     worker.commit(&world).await.unwrap();
-    world.store.delete_thread(&world.tenant, &"thr".into()).await.unwrap();
+    world.store.delete_thread(&world.tenant, &"thr".into(), &"tester".into()).await.unwrap();
     assert_eq!(posted(&world, "thr", &scope).await, None);
     let anew = keyed(&world, "thr", "second", OnBusy::Reject, key(&scope, "other")).await;
     world.store.create(anew).await.unwrap();

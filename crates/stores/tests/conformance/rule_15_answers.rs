@@ -86,7 +86,7 @@ pub(crate) async fn rule_17_an_answer_has_a_largest_size_and_goes_with_its_threa
     ));
     assert_eq!(remembered(&world, "run", &scope).await, None);
     assert_eq!(remember(&world, "run", &scope, longest.clone()).await, Ok(longest));
-    world.store.delete_thread(&world.tenant, &"thr".into()).await.unwrap();
+    world.store.delete_thread(&world.tenant, &"thr".into(), &"tester".into()).await.unwrap();
     assert_eq!(remembered(&world, "run", &scope).await, None);
     // A later run with the same id is a different run.
     queued(&world, "thr", "run").await;

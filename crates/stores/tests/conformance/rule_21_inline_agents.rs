@@ -8,7 +8,7 @@ use engine::agent::Agent;
 use engine::live::Deltas;
 use engine::model::{Model, ModelAnswer, ModelFailure, ModelRequest};
 use engine::posting::Message;
-use engine::store::{BoxFuture, Create, InlineAgent, PostKey, StoreError};
+use engine::store::{BoxFuture, Create, Deleted, InlineAgent, PostKey, StoreError};
 use engine::tool::{Performer, ToolDefinition};
 use machine::id::{Digest, RunId, ThreadId};
 use machine::policy::OnBusy;
@@ -90,11 +90,14 @@ pub(crate) async fn rule_21_it_goes_with_its_thread_and_with_no_other<F: Fixture
     started_with_inline_agent(&world, "thr_2", "run_2").await;
     started_with_inline_agent(&stranger, "thr", "run").await;
     let thread = ThreadId::from("thr");
-    assert_eq!(world.store.delete_thread(&world.tenant, &thread).await, Err(StoreError::Stale));
+    assert_eq!(
+        world.store.delete_thread(&world.tenant, &thread, &"tester".into()).await,
+        Err(StoreError::Stale)
+    );
     assert!(finds(&world, "thr", WORDS).await);
     end(&world, &mut worker).await;
     assert!(finds(&world, "thr", WORDS).await, "the agent of an ended run can still be read");
-    world.store.delete_thread(&world.tenant, &thread).await.unwrap();
+    world.store.delete_thread(&world.tenant, &thread, &"tester".into()).await.unwrap();
     assert!(!finds(&world, "thr", WORDS).await);
     assert!(finds(&world, "thr_2", WORDS).await && finds(&stranger, "thr", WORDS).await);
     // A new thread with the same id has no inline agents.
@@ -104,7 +107,7 @@ pub(crate) async fn rule_21_it_goes_with_its_thread_and_with_no_other<F: Fixture
     let mut worker = started_with_inline_agent(&world, "thr", "again").await;
     assert!(finds(&world, "thr", WORDS).await);
     end(&world, &mut worker).await;
-    world.store.delete_thread(&world.tenant, &thread).await.unwrap();
+    world.store.delete_thread(&world.tenant, &thread, &"tester".into()).await.unwrap();
     assert!(!finds(&world, "thr", WORDS).await);
     assert!(finds(&world, "thr", "configured").await, "the configured revision is kept");
 }
@@ -117,7 +120,7 @@ pub(crate) async fn rule_21_a_creation_that_is_refused_leaves_none_of_it<F: Fixt
     for starts in [true, false] {
         let late =
             creation_with_inline_agent(&world, order("thr", "late"), OnBusy::Reject, starts, WORDS).await;
-        world.store.delete_thread(&world.tenant, &thread).await.unwrap();
+        world.store.delete_thread(&world.tenant, &thread, &"tester".into()).await.unwrap();
         assert_eq!(world.store.create(late).await, Err(StoreError::NotFound));
         assert_eq!(world.store.thread(&world.tenant, &thread).await.unwrap().created_at, None);
         world.store.put_thread(&world.tenant, &thread, &serde_json::Value::Null).await.unwrap();
@@ -200,8 +203,8 @@ pub(crate) async fn rule_21_a_post_races_the_deletion_of_its_thread_and_its_run_
             let (engine, message) = (engine.clone(), message.clone());
             async move { engine.post(message).await }
         });
-        let deleted = world.store.delete_thread(&world.tenant, &"thr".into()).await;
-        assert!(matches!(deleted, Ok(()) | Err(StoreError::Stale)), "{deleted:?}");
+        let deleted = world.store.delete_thread(&world.tenant, &"thr".into(), &"tester".into()).await;
+        assert!(matches!(deleted, Ok(Deleted::Thread) | Err(StoreError::Stale)), "{deleted:?}");
         let run = posting.await.unwrap().unwrap().run;
         let view = world.run(run.as_str()).await;
         let kept = world

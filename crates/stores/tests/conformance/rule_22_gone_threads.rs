@@ -1,6 +1,6 @@
 //! Rule 22: a run never brings a thread back, and never joins another thread of the same id.
 
-use engine::store::StoreError;
+use engine::store::{Deleted, StoreError};
 use machine::id::ThreadId;
 use machine::policy::OnBusy;
 use machine::thread::ThreadState;
@@ -15,7 +15,7 @@ async fn put(world: &World, metadata: &Value) {
 }
 
 async fn delete(world: &World) {
-    world.store.delete_thread(&world.tenant, &"thr".into()).await.unwrap();
+    world.store.delete_thread(&world.tenant, &"thr".into(), &"tester".into()).await.unwrap();
 }
 
 pub(crate) async fn rule_22_a_thread_that_is_gone_stays_gone<F: Fixture>() {
@@ -70,12 +70,14 @@ pub(crate) async fn rule_22_a_deletion_and_a_creation_at_once_do_not_both_succee
         let create = creation(&world, order, OnBusy::Reject, round % 2 == 0).await;
         let (posting, deleting, id) = (world.clone(), world.clone(), thread.clone());
         let created = tokio::spawn(async move { posting.store.create(create).await });
-        let deleted = tokio::spawn(async move { deleting.store.delete_thread(&deleting.tenant, &id).await });
+        let deleted = tokio::spawn(async move {
+            deleting.store.delete_thread(&deleting.tenant, &id, &"tester".into()).await
+        });
         let (created, deleted) = (created.await.unwrap(), deleted.await.unwrap());
         let found = world.store.thread(&world.tenant, &thread).await.unwrap();
         match (created, deleted) {
             (Ok(_), Err(StoreError::Stale)) => assert_eq!(found.metadata, Some(json!({"kept": true}))),
-            (Err(StoreError::NotFound), Ok(())) => assert_eq!(found.created_at, None),
+            (Err(StoreError::NotFound), Ok(Deleted::Thread)) => assert_eq!(found.created_at, None),
             (created, deleted) => panic!("round {round}: {created:?} and {deleted:?}"),
         }
     }

@@ -24,7 +24,11 @@ async fn allow_from_here_on(world: &World, worker: &mut Worker, call: &str) -> G
 
 async fn auto_approve(world: &World, thread: &str, id: &str, by: &str) {
     let given = AutoApproval { id: id.into(), by: by.into() };
-    world.store.set_auto_approve(&world.tenant, &thread.into(), Some(&given)).await.unwrap();
+    world
+        .store
+        .set_auto_approve(&world.tenant, &thread.into(), Some(&given), &"tester".into())
+        .await
+        .unwrap();
 }
 
 async fn for_transfer(world: &World, lease: &Lease) -> Vec<String> {
@@ -97,7 +101,7 @@ pub(crate) async fn rule_23_auto_approve_replaces_itself_and_its_end_revokes_eve
     assert_eq!(granted, [everything]);
     let thread = world.store.thread(&world.tenant, &"thr".into()).await.unwrap();
     assert_eq!(thread.auto_approved_by, Some("bo".into()));
-    world.store.set_auto_approve(&world.tenant, &"thr".into(), None).await.unwrap();
+    world.store.set_auto_approve(&world.tenant, &"thr".into(), None, &"tester".into()).await.unwrap();
     assert_eq!(for_transfer(&world, &later.lease).await, [""; 0]);
     assert_eq!(
         for_transfer(&world, &elsewhere.lease).await.len(),
@@ -117,8 +121,11 @@ pub(crate) async fn rule_23_a_grant_is_revoked_once_and_stays_revoked<F: Fixture
     let mut worker = held(&world, "thr", "run", "transfer").await;
     let id = allow_from_here_on(&world, &mut worker, "call_run").await;
     auto_approve(&world, "thr", "grt_all", "ana").await;
-    world.store.revoke_grant(&world.tenant, &id).await.unwrap();
-    assert_eq!(world.store.revoke_grant(&world.tenant, &id).await, Err(StoreError::NotFound));
+    world.store.revoke_grant(&world.tenant, &id, &"tester".into()).await.unwrap();
+    assert_eq!(
+        world.store.revoke_grant(&world.tenant, &id, &"tester".into()).await,
+        Err(StoreError::NotFound)
+    );
     assert_eq!(world.store.grant(&world.tenant, &id).await.unwrap(), None);
     assert_eq!(ids(&world).await, ["grt_all"]);
     let world = fixture.crash(world).await;
@@ -137,12 +144,15 @@ pub(crate) async fn rule_23_another_tenant_finds_and_revokes_nothing<F: Fixture>
     assert_eq!(ids(&other).await, [""; 0]);
     for id in [id, "grt_all".into()] {
         assert_eq!(other.store.grant(&other.tenant, &id).await.unwrap(), None);
-        assert_eq!(other.store.revoke_grant(&other.tenant, &id).await, Err(StoreError::NotFound));
+        assert_eq!(
+            other.store.revoke_grant(&other.tenant, &id, &"tester".into()).await,
+            Err(StoreError::NotFound)
+        );
     }
-    other.store.set_auto_approve(&other.tenant, &"thr".into(), None).await.unwrap();
+    other.store.set_auto_approve(&other.tenant, &"thr".into(), None, &"tester".into()).await.unwrap();
     // The same id names another grant in the other tenant.
     auto_approve(&other, "thr", "grt_all", "eve").await;
-    other.store.revoke_grant(&other.tenant, &"grt_all".into()).await.unwrap();
+    other.store.revoke_grant(&other.tenant, &"grt_all".into(), &"tester".into()).await.unwrap();
     assert_eq!(ids(&world).await.len(), 2);
 }
 
@@ -180,7 +190,7 @@ pub(crate) async fn rule_23_grants_go_with_their_thread<F: Fixture>() {
     auto_approve(&world, "thr", "grt_all", "ana").await;
     world.store.put_thread(&world.tenant, &"stays".into(), &serde_json::Value::Null).await.unwrap();
     auto_approve(&world, "stays", "grt_stays", "ana").await;
-    world.store.delete_thread(&world.tenant, &"thr".into()).await.unwrap();
+    world.store.delete_thread(&world.tenant, &"thr".into(), &"tester".into()).await.unwrap();
     assert_eq!(world.store.grant(&world.tenant, &id).await.unwrap(), None);
     assert_eq!(ids(&world).await, ["grt_stays"]);
 }

@@ -48,6 +48,7 @@ pub(crate) async fn populate(world: &World) {
     let mut lost = started(world, "thr_lost", "lost").await;
     lost.asks(&[("post", "post"), ("file", "pick_file")]);
     lost.commit(world).await.unwrap();
+    world.store.seal_audit().await.unwrap();
 }
 
 /// Claims the runs of the lost process. One of their calls is in doubt.

@@ -1,6 +1,6 @@
 //! Everything that a tenant can see of a store, to detect whether a refused call left a trace.
 
-use engine::store::{ApprovalFilter, Lease, Page, RunFilter};
+use engine::store::{ApprovalFilter, Lease, MessageOrder, Page, RunFilter};
 
 use crate::fixture::World;
 
@@ -22,10 +22,11 @@ pub(crate) async fn snapshot(world: &World, leases: &[&Lease]) -> String {
     for run in &runs.items {
         let log = store.events(tenant, &run.id, 0, 10_000).await.unwrap();
         let kept = store.state(tenant, &run.id).await.unwrap();
-        text.push_str(&format!("\n{log:#?}\n{kept:#?}"));
+        let chain = store.chain_head(tenant, &run.id).await.unwrap();
+        text.push_str(&format!("\n{log:#?}\n{kept:#?}\n{chain:?}"));
     }
     for thread in &threads.items {
-        let messages = store.messages(tenant, &thread.id, &page).await.unwrap();
+        let messages = store.messages(tenant, &thread.id, MessageOrder::OldestFirst, &page).await.unwrap();
         text.push_str(&format!("\n{messages:#?}"));
     }
     for lease in leases {

@@ -5,13 +5,15 @@ use std::sync::{Arc, Mutex};
 
 use engine::Engine;
 use engine::agent::Agent;
+use engine::callback::ReportedAttempt;
 use engine::feed::{FeedItem, Subscription};
-use engine::live::{Deltas, LiveItem};
+use engine::live::{Deltas, LiveItem, ToolNote, ToolNoteBody};
 use engine::model::{Model, ModelAnswer, ModelFailure, ModelRequest};
 use engine::posting::Message;
 use engine::store::{BoxFuture, Tenant};
+use machine::Timestamp;
 use machine::event::{Fact, Message as Said};
-use machine::id::RunId;
+use machine::id::{CallId, RunId};
 use tokio::sync::Semaphore;
 use tokio_postgres::{AsyncMessage, NoTls};
 
@@ -104,6 +106,8 @@ impl Watcher {
                     self.text.chars().count() as u64,
                     "there is no gap and no repeated text"
                 );
+                assert_eq!(delta.step, Some(1), "the step arrives with the text");
+                assert_ne!(delta.at, Timestamp::ZERO, "and the time");
                 self.text.push_str(&delta.text);
             }
             FeedItem::Event(committed) => {
@@ -197,6 +201,57 @@ async fn deltas_without_remote_watchers_are_not_sent() {
     watcher.read_until("one ").await;
     assert!(said('~').iter().all(|note| note.contains(watched.as_str())), "{:?}", said('~'));
     assert!(said('?').iter().all(|note| note.contains(watched.as_str())), "{:?}", said('?'));
+}
+
+/// The texts of the next three notes.
+async fn three_notes(feed: &mut Subscription) -> Vec<String> {
+    let mut notes = Vec::new();
+    with_timeout("three notes", async {
+        while notes.len() < 3 {
+            let item = feed.next().await.expect("the run continues").expect("the feed can be read");
+            if let FeedItem::Live(LiveItem::Note(ToolNote { body: ToolNoteBody::Log(text), .. })) = item {
+                notes.push(text);
+            }
+        }
+    })
+    .await;
+    notes
+}
+
+/// A tool may report to any node. The node that holds the run does not relay what every node has received.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_note_that_a_tool_sends_to_one_node_reaches_the_watchers_on_every_node_once() {
+    let engines = engines(&Cluster::new()).await;
+    let run = engines.post().await;
+    let mut watcher = engines.watch(&run);
+    engines.allow_words(1);
+    // The nodes know each other now.
+    watcher.read_until("one ").await;
+    let mut on_holder = engines.first.subscribe(&Tenant::default(), &run, 0);
+    let about = ReportedAttempt {
+        tenant: Tenant::default(),
+        run: run.clone(),
+        call: CallId::from("call_0"),
+        attempt: 1,
+    };
+    let note = |engine: &Engine, text: &str| {
+        engine.show_tool_note(&about, &"echo".into(), 1, 0, ToolNoteBody::Log(text.into()));
+    };
+    note(&engines.second, "a");
+    note(&engines.second, "b");
+    // The holder has received both before it relays a note of its own.
+    let mut before = engines.first.subscribe(&Tenant::default(), &run, 0);
+    let mut received = 0;
+    with_timeout("both notes", async {
+        while received < 2 {
+            let item = before.next().await.expect("the run continues").expect("the feed can be read");
+            received += usize::from(matches!(item, FeedItem::Live(LiveItem::Note(_))));
+        }
+    })
+    .await;
+    note(&engines.first, "c");
+    assert_eq!(three_notes(&mut on_holder).await, ["a", "b", "c"]);
+    assert_eq!(three_notes(&mut watcher.feed).await, ["a", "b", "c"]);
 }
 
 /// Collects all notifications between the nodes from now on.

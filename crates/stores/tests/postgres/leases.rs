@@ -187,7 +187,8 @@ async fn the_database_refuses_a_late_commit_of_another_epoch() {
     let epoch = |lease: &engine::store::Lease| i64::try_from(lease.epoch).unwrap();
     let entry = "{\"tenant\": \"acme\", \"id\": \"run\", \"of_run\": \"another\", \"of_thread\": \"thr\"}";
     let outcome = async |node: i64, epoch: i64, seq: i64| {
-        let sql = "SELECT outcome FROM append($1, $2, $3, $4, $5, $6::text::jsonb, '', NULL, NULL)";
+        let sql =
+            "SELECT outcome FROM append($1, $2, $3, $4, $5, $6::text::jsonb, '', NULL, NULL, NULL, NULL)";
         let row = client.query_one(sql, &[&run, &node, &epoch, &seq, &version, &entry]).await;
         row.map(|row| row.get::<_, String>(0))
             .map_err(|error| error.as_db_error().unwrap().message().to_owned())

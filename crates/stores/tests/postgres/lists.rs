@@ -60,6 +60,9 @@ async fn assert_found_by_what_is_asked_for(client: &Client) {
             "suspensions_by_age",
             format!("(tenant = $1) AND (status = a.status) AND {older}"),
         ),
+        ("approvals_of_run", "runs_by_parent", "parent = tree_1.run".into()),
+        ("approvals_of_run", "suspensions_by_run", "run = tree.run".into()),
+        ("thread_by_id", "runs_by_parent", "parent = below_1.run".into()),
         ("messages_in_order", "messages_thread_place_key", "(thread = t.thread) AND (place > $3)".into()),
     ];
     for (name, index, wanted) in lists {

@@ -22,6 +22,8 @@ mod snapshot;
 #[path = "../conformance/sqlite_fixture.rs"]
 #[allow(dead_code, reason = "the conformance suite uses all of it")]
 mod sqlite_fixture;
+#[path = "../conformance/tampering.rs"]
+mod tampering;
 #[path = "../conformance/worker.rs"]
 #[allow(dead_code, reason = "the conformance suite uses all of it")]
 mod worker;
@@ -29,6 +31,7 @@ mod worker;
 mod against_memory;
 mod batched_requests;
 mod batching;
+mod chains;
 mod claims;
 mod constraints;
 mod deltas;

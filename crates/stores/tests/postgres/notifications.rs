@@ -8,7 +8,7 @@ use stores::postgres::{PostgresOpenError, PostgresSettings, PostgresStore};
 
 use crate::nodes::{Cluster, NEVER, until};
 use crate::proxy::{Cut, Proxy};
-use crate::worker::{approve, started};
+use crate::worker::{approve, claim, enqueued, started};
 
 fn is_for(run: &'static str) -> impl Fn(&Notification) -> bool {
     move |ring| matches!(ring, Notification::Run { run: rung, .. } if rung.as_str() == run)
@@ -178,6 +178,56 @@ async fn a_watcher_finds_a_commit_whose_notification_was_lost() {
     worker.commit(&works.world).await.unwrap();
     deaf.receives(is_commit_of("run")).await;
     assert!(read().await > before);
+}
+
+fn is_about_thread(thread: &'static str) -> impl Fn(&Notification) -> bool {
+    move |ring| matches!(ring, Notification::Thread { thread: rung, .. } if rung.as_str() == thread)
+}
+
+#[tokio::test]
+async fn a_follower_of_a_thread_on_another_node_is_notified_of_runs_and_of_its_deletion() {
+    let cluster = Cluster::new();
+    let follows = cluster.node_with(PostgresSettings { poll_every: NEVER, ..cluster.settings() }).await;
+    assert!(follows.world.store.claim(Claim::Next { limit: 1, skip_tenant: None }).await.unwrap().is_empty());
+    follows.wait_until_listening(&cluster).await;
+    let works = cluster.node().await;
+    let mut worker = started(&works.world, "thr", "run").await;
+    follows.receives(is_about_thread("thr")).await;
+    enqueued(&works.world, "thr", "next").await;
+    follows.receives(is_about_thread("thr")).await;
+    worker.finish_with("done");
+    worker.commit(&works.world).await.unwrap();
+    let mut next = claim(&works.world, "next").await.unwrap();
+    next.accept(Item::Interrupt { cause: machine::event::InterruptCause::Person("bob".into()) });
+    next.commit(&works.world).await.unwrap();
+    works.world.store.delete_thread(&works.world.tenant, &"thr".into(), &"tester".into()).await.unwrap();
+    follows.receives(is_about_thread("thr")).await;
+}
+
+#[tokio::test]
+async fn a_follower_of_a_thread_finds_a_run_and_a_deletion_whose_notifications_were_lost() {
+    let cluster = Cluster::new();
+    let proxy = Proxy::to(cluster.server.port).await;
+    proxy.set("LISTEN holdpoint", Cut::Silence);
+    let address = cluster.server.address_by_port(proxy.port);
+    let (deaf, works) = (cluster.node_at(&address, cluster.settings()).await, cluster.node().await);
+    until("a silenced listener", || async { proxy.has_triggered() }).await;
+    let tenant = &deaf.world.tenant;
+    let read = || async { deaf.world.store.runs_of_thread(tenant, &"thr".into(), None, 10).await };
+    works.world.store.put_thread(tenant, &"thr".into(), &serde_json::Value::Null).await.unwrap();
+    assert_eq!(read().await.unwrap(), []);
+    let mut worker = started(&works.world, "thr", "run").await;
+    deaf.receives(is_about_thread("thr")).await;
+    assert_eq!(read().await.unwrap(), ["run".into()]);
+    worker.finish_with("done");
+    worker.commit(&works.world).await.unwrap();
+    started(&works.world, "thr", "second").await;
+    deaf.receives(is_about_thread("thr")).await;
+    assert_eq!(read().await.unwrap().len(), 2);
+    works.world.store.put_thread(tenant, &"other".into(), &serde_json::Value::Null).await.unwrap();
+    assert_eq!(deaf.world.store.runs_of_thread(tenant, &"other".into(), None, 10).await.unwrap(), []);
+    works.world.store.delete_thread(tenant, &"other".into(), &"tester".into()).await.unwrap();
+    deaf.receives(is_about_thread("other")).await;
 }
 
 #[tokio::test]

@@ -26,7 +26,7 @@ async fn a_commit_of_a_run_that_is_gone_leaves_no_rows() {
     worker.reload(world).await;
     worker.finish_with("done");
     worker.commit(world).await.unwrap();
-    node.store.delete_thread(&world.tenant, &ThreadId::from("thr")).await.unwrap();
+    node.store.delete_thread(&world.tenant, &ThreadId::from("thr"), &"tester".into()).await.unwrap();
     assert_eq!(strays().await, 0, "no row of the thread is left");
     assert_eq!(node.store.append(&worker.lease, late).await, Err(StoreError::Fenced));
 
@@ -34,7 +34,7 @@ async fn a_commit_of_a_run_that_is_gone_leaves_no_rows() {
     let number = worker.lease.row;
     let holder: i64 = client.query_one("SELECT max(node) FROM nodes", &[]).await.unwrap().get(0);
     let together = "SELECT append_batch($1, NULL, ARRAY[$2::bigint], '{acme}', '{run}', '{1}', '{1}', '{1}', '{2}', '{running}', '{NULL}',
-        '{false}', '{NULL}', '{NULL}', '{waiting}', '{NULL}', '{x}', '{1}', '{1}', '{msg}', '{2}', '{user}', '{1}', '{a}', '{}', '{}')";
+        '{false}', '{NULL}', '{NULL}', '{waiting}', '{NULL}', '{x}', '{NULL}', '{NULL}', '{1}', '{1}', '{msg}', '{2}', '{user}', '{1}', '{a}', '{}', '{}')";
     let answer = client.query_one(together, &[&holder, &number]).await.unwrap();
     assert_eq!(answer.get::<_, Vec<String>>(0), ["alone"]);
     assert_eq!(strays().await, 0);

@@ -6,7 +6,7 @@ use tokio_postgres::Client;
 use crate::doctor::ExaminedStore;
 use crate::nodes::Cluster;
 
-const TABLES: [&str; 13] = [
+const TABLES: [&str; 15] = [
     "threads",
     "runs",
     "commits",
@@ -20,6 +20,8 @@ const TABLES: [&str; 13] = [
     "post_keys",
     "remembered",
     "brought",
+    "audit",
+    "audit_chains",
 ];
 
 /// Plants faults past all constraints, and restores the tables afterwards.
@@ -68,13 +70,24 @@ impl FaultPlanter {
 #[tokio::test]
 async fn each_planted_fault_is_found_where_it_is() {
     use FindingCode::{
-        CallDiffers, ChildLost, ControlDiffers, DecisionDiffers, InboxDiffers, LogBroken, MessageDiffers,
-        Orphan, RevisionDiffers, RunDiffers, SuspensionDiffers, ThreadDiffers, Unreadable,
+        AuditBroken, CallDiffers, ChildLost, ControlDiffers, DecisionDiffers, InboxDiffers, LogBroken,
+        MessageDiffers, Orphan, RevisionDiffers, RunDiffers, SuspensionDiffers, ThreadDiffers, Unreadable,
     };
     let fixture = ExaminedStore::populated().await;
     let planter = FaultPlanter::new(&fixture.cluster).await;
     fixture.assert_healthy().await;
-    let faults: [(&str, FindingCode, &str); 70] = [
+    let faults: [(&str, FindingCode, &str); 76] = [
+        // The audit record.
+        (
+            "UPDATE audit SET body = replace(body, '\"by\":\"ana\"', '\"by\":\"bob\"') WHERE seq = 1",
+            AuditBroken,
+            "audit record 1",
+        ),
+        ("UPDATE audit SET actor = 'bob' WHERE seq = 2", AuditBroken, "audit record 2 of tenant acme"),
+        ("DELETE FROM audit WHERE seq = 2", AuditBroken, "record 2 should be here"),
+        ("DELETE FROM audit WHERE seq = 3", AuditBroken, "the stored head is 3"),
+        ("UPDATE audit SET seq = 9 WHERE seq = 3", AuditBroken, "the stored head is 3"),
+        ("DELETE FROM audit_chains", AuditBroken, "the stored head is 0"),
         // The stored state.
         (
             "UPDATE runs SET control = (SELECT control FROM runs WHERE id = 'behind') WHERE id = 'waits'",

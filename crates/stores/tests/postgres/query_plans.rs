@@ -17,12 +17,12 @@ const LOOKED_AT: &str = "SELECT coalesce(sum(pg_stat_get_xact_tuples_returned(c.
     FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1";
 /// The next commit of a run, with a message and a call.
 const APPEND: &str = "SELECT append_batch($1, NULL, ARRAY[$2::bigint], '{acme}', '{run}', ARRAY[$3::bigint],
-    ARRAY[$4::bigint], '{1}', ARRAY[$4 + 1], '{running}', '{NULL}', '{false}', '{NULL}', '{NULL}', '{waiting}', '{x}', '{x}', '{1}',
-    '{1}', '{msg_said}', ARRAY[$4 + 1], '{user}', '{1}', '{asked}', '{}', '{}') = '{held}'";
+    ARRAY[$4::bigint], '{1}', ARRAY[$4 + 1], '{running}', '{NULL}', '{false}', '{NULL}', '{NULL}', '{waiting}', '{x}', '{x}', '{x}',
+    '{x}', '{1}', '{1}', '{msg_said}', ARRAY[$4 + 1], '{user}', '{1}', '{asked}', '{}', '{}') = '{held}'";
 /// The first commit of another run on a free thread.
 const CREATION: &str = "SELECT (create_batch($1, NULL, '{acme}', '{free}', ARRAY[$3::bigint], ARRAY[$2::text], '{next}',
-    '{assistant}', '{msg_new}', '{1}', '{running}', '{NULL}', '{false}', '{1}', '{1}', '{user_message}', '{x}', '{x}', '{1}',
-    '{1}', '{msg_new}', '{1}', '{user}', '{1}', '{asked}', '{}', '{}', '{}'))[1] IS NOT NULL";
+    '{assistant}', '{msg_new}', '{1}', '{running}', '{NULL}', '{false}', '{1}', '{1}', '{user_message}', '{x}', '{x}', '{x}',
+    '{1}', '{1}', '{msg_new}', '{1}', '{user}', '{1}', '{asked}', '{}', '{}', '{}'))[1] IS NOT NULL";
 /// Many rows of other runs in every table that a commit reads.
 const OTHERS: &str = "
     INSERT INTO threads (tenant, id, created_at, metadata) VALUES ('acme', 'others', 1, 'null');
@@ -114,18 +114,21 @@ async fn revoked_grants_are_in_no_index_that_a_thread_is_read_by() {
     store.put_thread(&tenant, &thread, &serde_json::Value::Null).await.unwrap();
     let set = async |id: &str, on: bool| {
         let given = AutoApproval { id: id.into(), by: "ana".into() };
-        store.set_auto_approve(&tenant, &thread, on.then_some(&given)).await.unwrap();
+        store.set_auto_approve(&tenant, &thread, on.then_some(&given), &"tester".into()).await.unwrap();
     };
     for index in 0..30 {
         set(&format!("grt_{index}"), true).await;
         match index % 3 {
             0 => set("", false).await,
-            1 => store.revoke_grant(&tenant, &format!("grt_{index}").into()).await.unwrap(),
+            1 => store.revoke_grant(&tenant, &format!("grt_{index}").into(), &"tester".into()).await.unwrap(),
             _ => {}
         }
     }
     set("grt_last", true).await;
-    assert_eq!(store.revoke_grant(&tenant, &"grt_1".into()).await, Err(StoreError::NotFound));
+    assert_eq!(
+        store.revoke_grant(&tenant, &"grt_1".into(), &"tester".into()).await,
+        Err(StoreError::NotFound)
+    );
     let client = cluster.client().await;
     let rows = client.query_one("SELECT array_agg(id) FROM grants", &[]).await.unwrap();
     assert_eq!(rows.get::<_, Vec<String>>(0), ["grt_last"]);

@@ -156,7 +156,12 @@ async fn what_came_with_a_message_goes_with_its_thread() {
     for name in ["deleted", "pruned", "held"] {
         assert_eq!(found(name).await, ["brought"], "{name}");
     }
-    fixture.node.store.delete_thread(&fixture.world().tenant, &"thr_deleted".into()).await.unwrap();
+    fixture
+        .node
+        .store
+        .delete_thread(&fixture.world().tenant, &"thr_deleted".into(), &"tester".into())
+        .await
+        .unwrap();
     assert_eq!(found("deleted").await, [""; 0]);
     assert_eq!(found("pruned").await, ["brought"]);
     fixture.world().clock.advance(1);

@@ -11,11 +11,14 @@ mod sample_data;
 #[path = "../conformance/sqlite_fixture.rs"]
 #[allow(dead_code, reason = "the conformance suite uses all of it")]
 mod sqlite_fixture;
+#[path = "../conformance/tampering.rs"]
+mod tampering;
 #[path = "../conformance/worker.rs"]
 #[allow(dead_code, reason = "the conformance suite uses all of it")]
 mod worker;
 
 mod backup;
+mod chains;
 mod claims;
 mod damage;
 mod file;

@@ -42,13 +42,24 @@ async fn a_good_file_has_nothing_to_find() {
 #[tokio::test]
 async fn each_planted_fault_is_found_where_it_is() {
     use FindingCode::{
-        CallDiffers, ChildLost, ConstraintBroken, ControlDiffers, DecisionDiffers, FileDamaged, InboxDiffers,
-        LogBroken, MessageDiffers, Orphan, RevisionDiffers, RunDiffers, SuspensionDiffers, ThreadDiffers,
-        Unreadable,
+        AuditBroken, CallDiffers, ChildLost, ConstraintBroken, ControlDiffers, DecisionDiffers, FileDamaged,
+        InboxDiffers, LogBroken, MessageDiffers, Orphan, RevisionDiffers, RunDiffers, SuspensionDiffers,
+        ThreadDiffers, Unreadable,
     };
     let good = Folder::new();
     populate(&good).await;
-    let faults: [(&str, FindingCode, &str); 62] = [
+    let faults: [(&str, FindingCode, &str); 68] = [
+        // The audit record.
+        (
+            "UPDATE audit SET body = replace(body, '\"by\":\"ana\"', '\"by\":\"bob\"') WHERE seq = 1",
+            AuditBroken,
+            "audit record 1",
+        ),
+        ("UPDATE audit SET actor = 'bob' WHERE seq = 2", AuditBroken, "audit record 2 of tenant acme"),
+        ("DELETE FROM audit WHERE seq = 2", AuditBroken, "record 2 should be here"),
+        ("DELETE FROM audit WHERE seq = 3", AuditBroken, "the stored head is 3"),
+        ("UPDATE audit SET seq = 9 WHERE seq = 3", AuditBroken, "the stored head is 3"),
+        ("DELETE FROM audit_chains", AuditBroken, "the stored head is 0"),
         // The stored state.
         (
             "UPDATE runs SET control = (SELECT control FROM runs WHERE id = 'behind') WHERE id = 'waits'",
@@ -292,7 +303,7 @@ async fn a_file_that_a_server_has_open_is_examined_beside_it() {
     // The server keeps working, and the next examination sees its changes.
     parked(&world, "thr_2", "run_2", "transfer").await;
     assert_eq!(assert_healthy(&folder.file()).runs, 2);
-    world.store.delete_thread(&world.tenant, &ThreadId::from("thr_3")).await.unwrap_err();
+    world.store.delete_thread(&world.tenant, &ThreadId::from("thr_3"), &"tester".into()).await.unwrap_err();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

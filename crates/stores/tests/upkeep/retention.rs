@@ -222,7 +222,7 @@ async fn a_thread_posted_to_meanwhile_stays() {
     // The sweep has already listed all three threads.
     parked(&fixture.world, "b", "again", "transfer").await;
     assert_eq!(sweep.next().await.unwrap().map(|pruned| pruned.threads), Some(0));
-    fixture.world.store.delete_thread(&fixture.world.tenant, &"c".into()).await.unwrap();
+    fixture.world.store.delete_thread(&fixture.world.tenant, &"c".into(), &"tester".into()).await.unwrap();
     assert_eq!(sweep.next().await.unwrap().map(|pruned| pruned.threads), Some(0));
     assert_eq!(sweep.next().await.unwrap(), None);
     assert!(fixture.has("b").await);
@@ -391,7 +391,12 @@ async fn what_came_with_a_message_goes_with_its_thread() {
     }
     let found = |name: &str| tables_with(&fixture.folder.file(), &format!("the words of {name}"));
     assert_eq!([found("deleted"), found("pruned"), found("held")], [["brought"], ["brought"], ["brought"]]);
-    fixture.world.store.delete_thread(&fixture.world.tenant, &"thr_deleted".into()).await.unwrap();
+    fixture
+        .world
+        .store
+        .delete_thread(&fixture.world.tenant, &"thr_deleted".into(), &"tester".into())
+        .await
+        .unwrap();
     assert_eq!(found("deleted"), [""; 0]);
     assert_eq!(found("pruned"), ["brought"]);
     fixture.world.clock.advance(1);

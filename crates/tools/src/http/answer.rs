@@ -14,6 +14,7 @@ use machine::json_text::{self, Bounds};
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::endpoint::root_cause;
 use super::lost_connection;
 
 const WARNING: &str = "holdpoint-warning";
@@ -25,7 +26,7 @@ pub(super) async fn outcome(response: Response<Incoming>, repeatable: bool, byte
     let body = match Limited::new(body, bytes_max).collect().await {
         Ok(collected) => Some(collected.to_bytes()),
         Err(error) if error.is::<LengthLimitError>() => None,
-        Err(error) => return lost_connection(&*error),
+        Err(error) => return lost_connection(&root_cause(&*error)),
     };
     match classify(head.status, repeatable) {
         StatusClass::Done => success(head, body, bytes_max).await,
@@ -70,7 +71,7 @@ pub(super) fn classify(status: StatusCode, repeatable: bool) -> StatusClass {
 }
 
 /// Longer answers are not parsed on a runtime thread, which would block other tasks.
-const LONG_BYTES: usize = 64 * 1024;
+pub(super) const LONG_BYTES: usize = 64 * 1024;
 
 async fn success(head: Parts, body: Option<Bytes>, bytes_max: usize) -> Outcome {
     // The call did run: a reader must not take this for a call that did nothing.
@@ -183,7 +184,7 @@ fn error_text(status: StatusCode, body: Option<&Bytes>, bytes_max: usize) -> Str
     }
 }
 
-fn quoted(status: StatusCode, body: Option<&Bytes>) -> String {
+pub(super) fn quoted(status: StatusCode, body: Option<&Bytes>) -> String {
     let text = body.and_then(|body| std::str::from_utf8(body).ok()).map_or("", str::trim);
     if text.is_empty() {
         return status.to_string();

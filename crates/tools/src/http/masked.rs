@@ -6,7 +6,7 @@ use engine::masking::{mask_json, masked_answer};
 use engine::tool::{Outcome, SuspendRequest, ToolAnswer};
 use serde_json::Value;
 
-const MASK: &str = "[token]";
+pub(super) const MASK: &str = "[token]";
 
 pub(super) fn without_token(outcome: Outcome, token: &str) -> Outcome {
     let text = |text: String| masked_answer(&text, token, MASK);

@@ -13,154 +13,44 @@
 mod answer;
 #[cfg(test)]
 mod answer_tests;
+mod endpoint;
+mod hook;
 mod masked;
 mod resolver;
 #[cfg(test)]
 mod resolver_tests;
 mod signature;
 
-use std::error::Error;
-use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
 
 use engine::store::BoxFuture;
 use engine::tool::{ApprovedBy, Callback, EffectClass, Outcome, Resumed, Tool, ToolDefinition, ToolRequest};
 use http_body_util::Full;
+use hyper::Request;
 use hyper::body::Bytes;
-use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, InvalidHeaderValue, USER_AGENT};
-use hyper::{Request, Uri};
-use hyper_rustls::{ConfigBuilderExt, HttpsConnector, HttpsConnectorBuilder};
-use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::TokioExecutor;
-use rustls::{ClientConfig, RootCertStore};
+use hyper::header::HeaderValue;
 use serde::Serialize;
 use serde_json::Value;
 
+use self::endpoint::{Endpoint, SendError};
+pub use self::endpoint::{EndpointError, HttpSettings, RESPONSE_BYTES_MAX};
+pub use self::hook::{HookSettings, HttpHook};
 use self::masked::without_token;
-use self::resolver::GuardedResolver;
 pub use self::signature::SigningSecret;
-
-/// Default limit for the size of one response.
-pub const RESPONSE_BYTES_MAX: usize = 1024 * 1024;
-/// Limit for establishing a connection. If the whole attempt may take less, half of that applies.
-const CONNECT_MAX: Duration = Duration::from_secs(10);
-/// Shorter than the keep-alive of common servers: a connection that is closed while being reused leaves a call in
-/// doubt.
-const IDLE_MAX: Duration = Duration::from_secs(1);
-const IDLE_COUNT_MAX: usize = 64;
-
-/// Where a tool is, and how to call it. None of this is part of its definition.
-#[derive(Clone)]
-pub struct HttpSettings {
-    pub url: String,
-    /// Sent as a bearer token. It is shown nowhere else.
-    pub bearer: Option<String>,
-    /// Signs every request, so that the tool can verify that it comes from here and was not changed.
-    pub signing_secret: Option<SigningSecret>,
-    pub response_bytes_max: usize,
-    /// The host name may resolve to a private network. An address that is written as a number, or as `localhost`, is
-    /// always allowed.
-    pub private_network: bool,
-}
-
-impl HttpSettings {
-    #[must_use]
-    pub fn at(url: &str) -> Self {
-        Self {
-            url: url.to_owned(),
-            bearer: None,
-            signing_secret: None,
-            response_bytes_max: RESPONSE_BYTES_MAX,
-            private_network: false,
-        }
-    }
-}
-
-/// Why the tool cannot be created.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum HttpToolError {
-    /// Not `http://` or `https://` with a host, or it contains a user or a password.
-    BadUrl,
-    /// The token has characters that are not allowed in a header.
-    BadBearer,
-    /// This machine has no list of trusted CA certificates.
-    NoTrustedRoots,
-}
-
-impl fmt::Display for HttpToolError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::BadUrl => f.write_str(
-                "the address is no http:// or https:// address with a host and without a password",
-            ),
-            Self::BadBearer => {
-                f.write_str("the token has characters that no header can carry; are there line ends in it?")
-            }
-            Self::NoTrustedRoots => f.write_str(
-                "no trusted certificates were found on this machine; install its package of CA certificates",
-            ),
-        }
-    }
-}
-
-impl Error for HttpToolError {}
-
-impl From<InvalidHeaderValue> for HttpToolError {
-    fn from(_: InvalidHeaderValue) -> Self {
-        Self::BadBearer
-    }
-}
 
 /// A tool that is called with POST.
 pub struct HttpTool {
     definition: Arc<ToolDefinition>,
-    url: Uri,
-    bearer: Option<HeaderValue>,
-    /// The same without `Bearer `, so that it can be masked if the tool echoes it.
-    token: Option<String>,
-    signing_secret: Option<SigningSecret>,
+    endpoint: Endpoint,
     response_bytes_max: usize,
-    client: Client<HttpsConnector<HttpConnector<GuardedResolver>>, Full<Bytes>>,
 }
 
 impl HttpTool {
-    pub fn new(definition: ToolDefinition, settings: &HttpSettings) -> Result<Self, HttpToolError> {
-        let url: Uri = settings.url.parse().map_err(|_| HttpToolError::BadUrl)?;
-        let secure = match url.scheme_str() {
-            Some("http") => false,
-            Some("https") => true,
-            Some(_) | None => return Err(HttpToolError::BadUrl),
-        };
-        let Some(host) = url.host().filter(|host| !host.is_empty()) else {
-            return Err(HttpToolError::BadUrl);
-        };
-        if url.authority().is_some_and(|authority| authority.as_str().contains('@')) {
-            return Err(HttpToolError::BadUrl);
-        }
-        let resolver = GuardedResolver::for_host(host, settings.private_network);
-        let mut connector = HttpConnector::new_with_resolver(resolver);
-        connector.enforce_http(false);
-        connector.set_nodelay(true);
-        connector.set_connect_timeout(Some(CONNECT_MAX.min(definition.timeout / 2)));
-        let connector = HttpsConnectorBuilder::new()
-            .with_tls_config(tls_config(secure)?)
-            .https_or_http()
-            .enable_http1()
-            .wrap_connector(connector);
-        let client = Client::builder(TokioExecutor::new())
-            .pool_idle_timeout(IDLE_MAX)
-            .pool_max_idle_per_host(IDLE_COUNT_MAX)
-            .build(connector);
+    pub fn new(definition: ToolDefinition, settings: &HttpSettings) -> Result<Self, EndpointError> {
         Ok(Self {
+            endpoint: Endpoint::new(settings, definition.timeout)?,
             definition: Arc::new(definition),
-            url,
-            bearer: settings.bearer.as_deref().map(bearer).transpose()?,
-            token: settings.bearer.clone().filter(|token| !token.is_empty()),
-            signing_secret: settings.signing_secret.clone(),
             response_bytes_max: settings.response_bytes_max,
-            client,
         })
     }
 
@@ -174,38 +64,26 @@ impl HttpTool {
             // is then not reused, and leaves no doubt.
             tokio::task::yield_now().await;
         }
-        let response = match self.client.request(request).await {
+        let response = match self.endpoint.send(request).await {
             Ok(response) => response,
-            Err(error) if error.is_connect() => {
-                let why = format!("the tool could not be reached: {}", root_cause(&error));
+            Err(SendError::NotConnected(cause)) => {
+                let why = format!("the tool could not be reached: {cause}");
                 return Outcome::NotSent { why, retry_after_ms: None };
             }
-            Err(error) => return lost_connection(&error),
+            Err(SendError::Lost(cause)) => return lost_connection(&cause),
         };
         answer::outcome(response, self.repeatable(), self.response_bytes_max).await
     }
 
     fn request(&self, asked: &ToolRequest) -> Result<Request<Full<Bytes>>, String> {
         let body = serde_json::to_vec(&ToolCallBody::new(asked)).map_err(|error| error.to_string())?;
-        let mut request = Request::post(self.url.clone())
-            .header(CONTENT_TYPE, "application/json")
-            .header(USER_AGENT, concat!("holdpoint/", env!("CARGO_PKG_VERSION")))
-            .header("idempotency-key", &asked.idempotency_key);
-        if let Some(bearer) = &self.bearer {
-            request = request.header(AUTHORIZATION, bearer);
-        }
-        if let Some(secret) = &self.signing_secret {
-            // Each attempt is its own message, so that a tool which drops repeated messages still receives the next
-            // attempt.
-            let id = format!("{}_{}", asked.idempotency_key, asked.attempt);
-            let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-            let timestamp = now.map_err(|error| error.to_string())?.as_secs();
-            request = request
-                .header("webhook-id", &id)
-                .header("webhook-timestamp", timestamp)
-                .header("webhook-signature", secret.sign(&id, timestamp, &body));
-        }
-        request.body(Full::new(Bytes::from(body))).map_err(|error| error.to_string())
+        // Each attempt is its own message, so that a tool which drops repeated messages still receives the next
+        // attempt.
+        let message_id = format!("{}_{}", asked.idempotency_key, asked.attempt);
+        let mut request = self.endpoint.request(body, &message_id)?;
+        let key = HeaderValue::from_str(&asked.idempotency_key).map_err(|error| error.to_string())?;
+        request.headers_mut().insert("idempotency-key", key);
+        Ok(request)
     }
 
     fn repeatable(&self) -> bool {
@@ -225,7 +103,7 @@ impl Tool for HttpTool {
         let cancelled = request.cancelled.clone();
         Box::pin(async move {
             tokio::select! {
-                outcome = self.attempt(request) => match &self.token {
+                outcome = self.attempt(request) => match self.endpoint.token() {
                     Some(token) => without_token(outcome, token),
                     None => outcome,
                 },
@@ -241,37 +119,9 @@ impl Tool for HttpTool {
     }
 }
 
-fn tls_config(secure: bool) -> Result<ClientConfig, HttpToolError> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let versions = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-    let config = versions.map_err(|_| HttpToolError::NoTrustedRoots)?;
-    // The system's CA certificates are loaded only if the address needs them.
-    let config = if secure {
-        config.with_native_roots().map_err(|_| HttpToolError::NoTrustedRoots)?
-    } else {
-        config.with_root_certificates(RootCertStore::empty())
-    };
-    Ok(config.with_no_client_auth())
-}
-
-fn bearer(token: &str) -> Result<HeaderValue, InvalidHeaderValue> {
-    let mut value = HeaderValue::from_str(&format!("Bearer {token}"))?;
-    value.set_sensitive(true);
-    Ok(value)
-}
-
-fn lost_connection(error: &dyn Error) -> Outcome {
-    let why = format!("the connection was lost before the tool had answered: {}", root_cause(error));
+fn lost_connection(cause: &str) -> Outcome {
+    let why = format!("the connection was lost before the tool had answered: {cause}");
     Outcome::Unknown { why, retry_after_ms: None }
-}
-
-/// The innermost cause: the layers above only report that something below them failed.
-fn root_cause(error: &dyn Error) -> String {
-    let mut error = error;
-    while let Some(source) = error.source() {
-        error = source;
-    }
-    error.to_string()
 }
 
 /// The body that is sent to the tool.

@@ -8,7 +8,7 @@ use std::thread;
 use engine::tool::{ApprovedBy, Callback, Outcome, Resumed, Tool, ToolAnswer, ToolDefinition, ToolRequest};
 use machine::id::Digest;
 use serde_json::json;
-use tools::http::{HttpSettings, HttpTool, HttpToolError, SigningSecret};
+use tools::http::{EndpointError, HttpSettings, HttpTool, SigningSecret};
 
 use crate::fake::{Fake, Turn, request};
 
@@ -214,9 +214,9 @@ fn what_cannot_be_called_is_refused_before_anything_is() {
         "http://exa mple.com/",
         "http://ann:sesame@example.com/",
     ] {
-        assert_eq!(made(&HttpSettings::at(url)), Some(HttpToolError::BadUrl), "{url}");
+        assert_eq!(made(&HttpSettings::at(url)), Some(EndpointError::BadUrl), "{url}");
     }
     let bearer = Some("two\nlines".to_owned());
     let settings = HttpSettings { bearer, ..HttpSettings::at("http://127.0.0.1/") };
-    assert_eq!(made(&settings), Some(HttpToolError::BadBearer));
+    assert_eq!(made(&settings), Some(EndpointError::BadBearer));
 }

@@ -9,7 +9,7 @@ use engine::tool::{Outcome, Tool, ToolDefinition, ToolRequest};
 use machine::id::CallId;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
-use tools::http::{HttpSettings, HttpTool, HttpToolError};
+use tools::http::{EndpointError, HttpSettings, HttpTool};
 
 use super::print_line;
 use super::stops::{Acting, Stops};
@@ -66,7 +66,7 @@ pub(super) struct PaymentTool {
 }
 
 impl PaymentTool {
-    pub(super) fn new(payment_client: &PaymentClient) -> Result<Self, HttpToolError> {
+    pub(super) fn new(payment_client: &PaymentClient) -> Result<Self, EndpointError> {
         let definition = ToolDefinition::new(CHARGE, "Charges a card").timeout(CALLER_TIMEOUT);
         let settings = HttpSettings {
             bearer: Some(payment_client.caller.header_value()),

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use ::tools::http::HttpToolError;
+use ::tools::http::EndpointError;
 use engine::agent::Agent;
 use engine::live::Deltas;
 use engine::model::{Model, ModelAnswer, ModelFailure, ModelMessage, ModelRequest};
@@ -40,7 +40,7 @@ pub(super) struct ToolContext {
 pub(super) fn scripted_agent(
     context: &ToolContext,
     payment_client: &PaymentClient,
-) -> Result<Agent, HttpToolError> {
+) -> Result<Agent, EndpointError> {
     let write = |name: &str| ToolDefinition::new(name, "Moves money");
     let tool = |definition: ToolDefinition| ActingTool {
         definition: Arc::new(definition),

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use engine::agent::FrozenAgent;
+use engine::agent::{Agent, FrozenAgent};
 use engine::arguments::Schema;
+use engine::plugin::Phase;
 use engine::tool::ToolDefinition;
-use machine::id::{AgentName, Digest, RunId, ToolName};
+use machine::id::{AgentName, Digest, PluginName, RunId, ToolName};
 use machine::suspension::{Held, ResumeMode, SuspensionKind};
 use machine::tool::Approval;
 use serde_json::{Value, json};
@@ -30,6 +31,7 @@ pub(super) enum Impact {
 pub(super) enum FailReason {
     ModelGone,
     AgentGone,
+    HookGone,
     ToolGone,
     Blocked,
     BadArguments,
@@ -41,6 +43,7 @@ impl FailReason {
         match self {
             Self::ModelGone => "model_gone",
             Self::AgentGone => "agent_gone",
+            Self::HookGone => "hook_gone",
             Self::ToolGone => "tool_gone",
             Self::Blocked => "blocked",
             Self::BadArguments => "bad_arguments",
@@ -52,6 +55,7 @@ impl FailReason {
         match self {
             Self::ModelGone => "its model is gone",
             Self::AgentGone => "its agent is gone",
+            Self::HookGone => "its agent does not have a hook any more that its runs need",
             Self::ToolGone => "its agent does not have the tool any more",
             Self::Blocked => "the tool is blocked",
             Self::BadArguments => "its arguments do not fit the tool any more",
@@ -90,7 +94,29 @@ impl CallImpact {
 /// The agents of the configuration, prepared for comparison with the held calls.
 pub(super) struct Agents {
     models: Vec<String>,
-    by_name: BTreeMap<AgentName, BTreeMap<ToolName, CurrentTool>>,
+    by_name: BTreeMap<AgentName, CurrentAgent>,
+}
+
+struct CurrentAgent {
+    tools: BTreeMap<ToolName, CurrentTool>,
+    hooks: Vec<PluginName>,
+}
+
+impl CurrentAgent {
+    fn new(agent: &Agent) -> Self {
+        let definitions = agent.tools.iter().map(|tool| tool.definition());
+        Self {
+            tools: definitions.map(|found| (found.name.clone(), CurrentTool::new(found))).collect(),
+            hooks: agent.plugins.iter().map(|plugin| plugin.name().clone()).collect(),
+        }
+    }
+
+    /// Whether a hook is gone that the run needs in one of these phases.
+    fn lacks_hook(&self, pinned: &FrozenAgent, phases: &[Phase]) -> bool {
+        pinned
+            .plugins()
+            .any(|(name, asked)| phases.iter().any(|phase| asked.has(*phase)) && !self.hooks.contains(name))
+    }
 }
 
 struct CurrentTool {
@@ -112,18 +138,10 @@ impl CurrentTool {
 
 impl Agents {
     pub(super) fn from_configuration(configuration: &Configuration) -> Self {
-        let tools = |agent: &engine::agent::Agent| -> BTreeMap<ToolName, CurrentTool> {
-            agent
-                .tools
-                .iter()
-                .map(|tool| tool.definition())
-                .map(|d| (d.name.clone(), CurrentTool::new(d)))
-                .collect()
-        };
         let agents = &configuration.agents;
         Self {
             models: configuration.providers.keys().cloned().collect(),
-            by_name: agents.iter().map(|agent| (agent.name.clone(), tools(agent))).collect(),
+            by_name: agents.iter().map(|agent| (agent.name.clone(), CurrentAgent::new(agent))).collect(),
         }
     }
 
@@ -156,11 +174,23 @@ impl Agents {
         let Some(pinned) = self.frozen_agent(&held.revision) else {
             return Impact::Fail(FailReason::ModelGone);
         };
-        if !needs_tool(held) || pinned.has_inline_tool(&held.call.tool) {
+        let agent = self.by_name.get(&held.agent);
+        // Without them, the run fails at its next step.
+        let before_tools = [Phase::StepStart, Phase::BeforeInference, Phase::AfterInference];
+        if agent.is_some_and(|agent| agent.lacks_hook(&pinned, &before_tools)) {
+            return Impact::Fail(FailReason::HookGone);
+        }
+        if !needs_tool(held) {
             return Impact::Untouched;
         }
-        let Some(tools) = self.by_name.get(&held.agent) else { return Impact::Fail(FailReason::AgentGone) };
-        let Some(tool) = tools.get(&held.call.tool) else { return Impact::Fail(FailReason::ToolGone) };
+        if agent.is_some_and(|agent| agent.lacks_hook(&pinned, &[Phase::BeforeToolExecute])) {
+            return Impact::Fail(FailReason::HookGone);
+        }
+        if pinned.has_inline_tool(&held.call.tool) {
+            return Impact::Untouched;
+        }
+        let Some(agent) = agent else { return Impact::Fail(FailReason::AgentGone) };
+        let Some(tool) = agent.tools.get(&held.call.tool) else { return Impact::Fail(FailReason::ToolGone) };
         if tool.approval == Approval::Block {
             return Impact::Fail(FailReason::Blocked);
         }
@@ -191,12 +221,8 @@ fn needs_tool(held: &HeldCall) -> bool {
 
 /// The definition that the approval is for: a requested approval, or one that was given before.
 fn approved_definition(held: &HeldCall) -> Option<Digest> {
-    match &held.opened.held {
-        Held::Approval { definition } => Some(*definition),
-        Held::ClientTool | Held::External | Held::Question | Held::InDoubt { .. } | Held::ChildRun { .. } => {
-            held.call.approved.as_ref().map(|approved| approved.definition)
-        }
-    }
+    let given_before = || held.call.approved.as_ref().map(|approved| approved.definition);
+    held.opened.held.definition().or_else(given_before)
 }
 
 /// All held calls, grouped by what would happen to them.

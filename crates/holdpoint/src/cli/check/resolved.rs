@@ -9,7 +9,7 @@ use engine::tool::ToolDefinition;
 use machine::id::AgentName;
 use serde_json::{Map, Value, json};
 
-use crate::cli::config::{Auth, Configuration, Server};
+use crate::cli::config::{Auth, Configuration, ConfiguredHook, PHASES, Server};
 
 pub(super) fn as_json(file: &str, configuration: &Configuration) -> Value {
     let Configuration { server, store, auth, agents, .. } = configuration;
@@ -68,6 +68,10 @@ fn agent_as_json(agent: &Agent, configuration: &Configuration) -> Value {
     if !then.is_empty() {
         model["then"] = json!(then);
     }
+    let hooks = hooks(agent, configuration).iter().map(|hook| {
+        let phases: Vec<&str> = phase_names(hook).collect();
+        json!({"name": hook.name.as_str(), "url": hook.url, "phases": phases, "timeout": duration(hook.timeout)})
+    });
     json!({
         "name": agent.name.as_str(),
         "model": model,
@@ -75,6 +79,7 @@ fn agent_as_json(agent: &Agent, configuration: &Configuration) -> Value {
         "instructions": agent.instructions,
         "tools": tools.collect::<Vec<_>>(),
         "rules": rules.collect::<Vec<_>>(),
+        "hooks": hooks.collect::<Vec<_>>(),
         "stop": agent.stop,
         "policy": agent.policy,
         "output_schema": agent.output_schema,
@@ -100,6 +105,15 @@ fn provider(model: &str, configuration: &Configuration) -> &'static str {
 
 fn fallback_models<'a>(agent: &Agent, configuration: &'a Configuration) -> &'a [String] {
     configuration.fallback_models.get(&agent.name).map_or(&[], Vec::as_slice)
+}
+
+fn hooks<'a>(agent: &Agent, configuration: &'a Configuration) -> &'a [ConfiguredHook] {
+    configuration.hooks.get(&agent.name).map_or(&[], Vec::as_slice)
+}
+
+/// In the order of the phases.
+fn phase_names(hook: &ConfiguredHook) -> impl Iterator<Item = &'static str> {
+    PHASES.iter().filter(|(_, phase)| hook.phases.has(*phase)).map(|(name, _)| *name)
 }
 
 fn kind(tool: &ToolDefinition, configuration: &Configuration) -> &'static str {
@@ -213,6 +227,7 @@ fn agent_as_text(text: &mut String, agent: &Agent, configuration: &Configuration
     for (index, rule) in agent.rules.iter().enumerate() {
         let _ = writeln!(text, "    {index}: {}", describe_rule(rule));
     }
+    hooks_as_text(text, hooks(agent, configuration));
     let stop: Vec<String> = agent.stop.iter().map(describe_stop).collect();
     let _ = writeln!(text, "  stop: {}", if stop.is_empty() { "never".to_owned() } else { stop.join(", ") });
     let policy: Vec<String> =
@@ -225,6 +240,24 @@ fn agent_as_text(text: &mut String, agent: &Agent, configuration: &Configuration
         let trim: Vec<String> =
             fields(&trim).into_iter().map(|(key, value)| format!("{key} {value}")).collect();
         let _ = writeln!(text, "  trim: {}", trim.join(", "));
+    }
+}
+
+/// The hooks, and for each phase the order in which they are asked.
+fn hooks_as_text(text: &mut String, hooks: &[ConfiguredHook]) {
+    if hooks.is_empty() {
+        return;
+    }
+    text.push_str("  hooks:\n");
+    for hook in hooks {
+        let _ = writeln!(text, "    {}: {}, timeout {}", hook.name, hook.url, duration(hook.timeout));
+    }
+    for (name, phase) in PHASES {
+        let asked = hooks.iter().filter(|hook| hook.phases.has(phase)).map(|hook| hook.name.as_str());
+        let asked: Vec<&str> = asked.collect();
+        if !asked.is_empty() {
+            let _ = writeln!(text, "    {name} asks {}", asked.join(", then "));
+        }
     }
 }
 

@@ -137,7 +137,7 @@ impl EventFormatter {
     /// The tool and the call, as far as they are known.
     fn note_call(&mut self, payload: &Value) -> String {
         let Some(id) = payload["call_id"].as_str() else { return "a call".to_owned() };
-        if let Some(tool) = payload["tool"].as_str() {
+        if let Some(tool) = payload["tool"].as_str().filter(|tool| !tool.is_empty()) {
             self.tools.insert(id.to_owned(), tool.to_owned());
         }
         self.call_label(id)

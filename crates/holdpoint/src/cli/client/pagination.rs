@@ -21,7 +21,6 @@ pub(super) struct PagedItems {
 struct ListPage {
     #[serde(rename = "runs", alias = "approvals")]
     items: Vec<Box<RawValue>>,
-    #[serde(default)]
     next_cursor: Option<String>,
 }
 

@@ -108,7 +108,6 @@ impl Replay {
 #[derive(Deserialize)]
 struct EventPage {
     events: Vec<Box<RawValue>>,
-    #[serde(default)]
     next_after: Option<u64>,
 }
 

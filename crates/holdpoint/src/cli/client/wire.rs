@@ -18,7 +18,6 @@ pub(super) struct Run {
     pub(super) thread_id: String,
     pub(super) agent: String,
     pub(super) status: String,
-    #[serde(default)]
     pub(super) termination: Option<Termination>,
     #[serde(default)]
     pub(super) step: u32,
@@ -26,23 +25,17 @@ pub(super) struct Run {
     pub(super) pending: Vec<Pending>,
     #[serde(default)]
     pub(super) usage: Usage,
-    #[serde(default)]
     pub(super) error: Option<RunError>,
-    #[serde(default)]
     pub(super) output: Option<Value>,
     pub(super) created_at: String,
-    #[serde(default)]
     pub(super) started_at: Option<String>,
-    #[serde(default)]
     pub(super) ended_at: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
 pub(super) struct Termination {
     pub(super) reason: String,
-    #[serde(default)]
     pub(super) code: Option<String>,
-    #[serde(default)]
     pub(super) detail: Option<String>,
 }
 
@@ -51,7 +44,6 @@ pub(super) struct Pending {
     pub(super) call_id: String,
     pub(super) tool: String,
     pub(super) kind: String,
-    #[serde(default)]
     pub(super) approval_id: Option<String>,
 }
 
@@ -80,15 +72,12 @@ pub(super) struct Call {
     pub(super) call_id: String,
     #[serde(default)]
     pub(super) arguments: Value,
-    #[serde(default)]
     pub(super) suspension: Option<Suspension>,
 }
 
 #[derive(Debug, Deserialize)]
 pub(super) struct Suspension {
-    #[serde(default)]
     pub(super) question: Option<String>,
-    #[serde(default)]
     pub(super) expires_at: Option<String>,
 }
 
@@ -106,28 +95,19 @@ pub(super) struct Approval {
     pub(super) tool_description: String,
     #[serde(default)]
     pub(super) arguments: Value,
-    #[serde(default)]
     pub(super) arguments_digest: Option<String>,
-    #[serde(default)]
     pub(super) question: Option<String>,
-    #[serde(default)]
     pub(super) schema: Option<Value>,
     #[serde(default)]
     pub(super) path: Vec<PathStep>,
     pub(super) status: String,
     pub(super) created_at: String,
-    #[serde(default)]
     pub(super) expires_at: Option<String>,
-    #[serde(default)]
     pub(super) decided_at: Option<String>,
-    #[serde(default)]
     pub(super) decided_by: Option<String>,
-    #[serde(default)]
     pub(super) reason: Option<String>,
-    #[serde(default)]
     pub(super) note: Option<String>,
     /// The idempotency key that the tool receives with every attempt of the call.
-    #[serde(default)]
     pub(super) idempotency_key: Option<String>,
 }
 
@@ -147,12 +127,10 @@ pub(super) struct PathStep {
 /// A stored event, or a live item, which has no `seq`.
 #[derive(Debug, Deserialize)]
 pub(super) struct Event {
-    #[serde(default)]
     pub(super) seq: Option<u64>,
     #[serde(rename = "type")]
     pub(super) kind: String,
     /// None if the event could not be decoded.
-    #[serde(default)]
     pub(super) ts: Option<String>,
     #[serde(default)]
     pub(super) payload: Value,

@@ -1,20 +1,22 @@
-//! `[agents.NAME]`: an agent's model, tools, rules, policy and stop conditions.
+//! `[agents.NAME]`: an agent's model, tools, rules, hooks, policy and stop conditions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use engine::agent::{Agent, Limits, ROUNDS_DEFAULT, StopCondition, Trim};
+use engine::plugin::Plugin;
 use engine::store::Tenant;
 use engine::tool::{Tool, ToolDefinition};
 use machine::id::{AgentName, ToolName};
 use models::fallback::{FallbackModel, NamedModel};
 
 use super::amounts::{NAME_BYTES_MAX, is_name};
+use super::hooks::ConfiguredHook;
 use super::models::ConfiguredModel;
 use super::source::Location;
 use super::table::{Entry, Table};
 use super::tools::ConfiguredTool;
-use super::{policy, rules, schema, stop, tenancy, trim};
+use super::{hooks, policy, rules, schema, stop, tenancy, trim};
 
 /// Everything that an agent may refer to. None marks an invalid entry.
 pub(super) struct Catalog {
@@ -33,6 +35,8 @@ pub(super) struct ConfiguredAgent<'f> {
     pub(super) agent: Agent,
     /// The names of the fallback models, in order.
     pub(super) fallback_models: Vec<String>,
+    /// In the order in which they are asked.
+    pub(super) hooks: Vec<ConfiguredHook>,
     /// None: every tenant may use it.
     pub(super) tenants: Option<BTreeSet<Tenant>>,
     pub(super) location: Location<'f>,
@@ -65,6 +69,7 @@ fn read_agent<'f>(name: &str, mut table: Table<'f>, catalog: &Catalog) -> Option
         None => vec![StopCondition::MaxRounds { rounds: ROUNDS_DEFAULT }],
     };
     let rules = table.take("rules").map_or_else(Vec::new, |entry| rules::read(&entry, &tools));
+    let hooks = table.take("hooks").map_or_else(Vec::new, |entry| hooks::read(&entry, name));
     let policy = table.take("policy").map(|entry| policy::read(&entry)).unwrap_or_default();
     let output_schema = table.take("output_schema").map(|entry| schema::read(&entry));
     let trim = table.take("trim").map_or(Some(Trim::default()), |entry| trim::read(&entry));
@@ -93,7 +98,7 @@ fn read_agent<'f>(name: &str, mut table: Table<'f>, catalog: &Catalog) -> Option
             .collect(),
         tools: tools.usable,
         reserved: catalog.tools.keys().map(|name| ToolName::from(name.as_str())).collect(),
-        plugins: Vec::new(),
+        plugins: hooks.iter().map(|hook| Arc::clone(&hook.plugin) as Arc<dyn Plugin>).collect(),
         policy,
         rules,
         stop,
@@ -110,7 +115,7 @@ fn read_agent<'f>(name: &str, mut table: Table<'f>, catalog: &Catalog) -> Option
         Some(tenants) => Some(tenants?),
         None => None,
     };
-    Some(ConfiguredAgent { agent, fallback_models, tenants, location })
+    Some(ConfiguredAgent { agent, fallback_models, hooks, tenants, location })
 }
 
 /// With more models, a run would keep trying for longer than any caller waits.

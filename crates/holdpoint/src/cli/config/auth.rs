@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use engine::store::Tenant;
+use holdpoint_http::Role;
 use machine::id::{AgentName, Principal};
 
 use super::table::{Entry, Table};
@@ -26,31 +27,8 @@ pub(in crate::cli) struct Key {
     pub(in crate::cli) agents: Option<BTreeSet<AgentName>>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::cli) enum Role {
-    Run,
-    Approve,
-    Admin,
-    Operator,
-}
-
-impl Role {
-    const ALL: [(&'static str, Self); 4] = [
-        ("run", Self::Run),
-        ("approve", Self::Approve),
-        ("admin", Self::Admin),
-        ("operator", Self::Operator),
-    ];
-
-    pub(in crate::cli) const fn as_str(self) -> &'static str {
-        match self {
-            Self::Run => "run",
-            Self::Approve => "approve",
-            Self::Admin => "admin",
-            Self::Operator => "operator",
-        }
-    }
-}
+const ROLE_WORDS: [(&str, Role); 4] =
+    [("run", Role::Run), ("approve", Role::Approve), ("admin", Role::Admin), ("operator", Role::Operator)];
 
 /// The principals that the audit trail uses for callers without a key. A key with such a name would be
 /// indistinguishable.
@@ -139,7 +117,7 @@ fn read_key(
         if items.is_empty() {
             return entry.location.refuse(format!("a key without a role may do nothing; write {ROLES}"));
         }
-        items.iter().map(|item| item.choice(&Role::ALL)).collect::<Option<Vec<Role>>>()
+        items.iter().map(|item| item.choice(&ROLE_WORDS)).collect::<Option<Vec<Role>>>()
     });
     let agents =
         table.take("agents").map(|entry| tenancy::key_agents(&entry, tenant.as_ref(), agents, tenants));

@@ -10,6 +10,8 @@ mod budgets;
 mod fault;
 #[cfg(test)]
 mod fuzz_tests;
+mod hooks;
+mod http_settings;
 mod mcp;
 mod models;
 pub(super) mod overlap;
@@ -42,8 +44,9 @@ use engine::quota::Quotas;
 use engine::store::Tenant;
 use machine::id::{AgentName, ToolName};
 
-pub(super) use auth::{Auth, Key, Role};
+pub(super) use auth::{Auth, Key};
 pub(super) use fault::ConfigFaults;
+pub(super) use hooks::{ConfiguredHook, PHASES};
 pub(super) use models::Provider;
 pub(super) use server::{EXPOSED_WITHOUT_TLS, Server, listen_address};
 pub(super) use tools::ToolKind;
@@ -63,6 +66,8 @@ pub(super) struct Configuration {
     pub(super) agents: Vec<Agent>,
     /// The models to try when an agent's first model has failed, by agent name.
     pub(super) fallback_models: BTreeMap<AgentName, Vec<String>>,
+    /// The hooks of each agent, in the order in which they are asked.
+    pub(super) hooks: BTreeMap<AgentName, Vec<ConfiguredHook>>,
     /// The tenants of each agent that is not open to all tenants.
     pub(super) tenants: BTreeMap<AgentName, BTreeSet<Tenant>>,
     /// The provider of each model.
@@ -126,12 +131,14 @@ fn read(source: &Source) -> Result<Configuration, ConfigFaults> {
     let agents::Catalog { models, tools, .. } = catalog;
     let fallback_models =
         agents.iter().map(|named| (named.agent.name.clone(), named.fallback_models.clone())).collect();
+    let hooks = agents.iter().map(|named| (named.agent.name.clone(), named.hooks.clone())).collect();
     Ok(Configuration {
         server,
         store,
         auth,
         agents: agents.into_iter().map(|named| named.agent).collect(),
         fallback_models,
+        hooks,
         tenants,
         providers: models.into_iter().filter_map(|(name, model)| Some((name, model?.provider))).collect(),
         tool_kinds: tools

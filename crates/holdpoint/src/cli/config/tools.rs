@@ -8,9 +8,10 @@ use engine::tool::{
     Approval, DeclaredTool, EffectClass, OnExpiry, Outcome, Performer, Tool, ToolDefinition, ToolRequest,
 };
 use tools::builtin::{self, BuiltinError};
-use tools::http::{HttpSettings, HttpTool, RESPONSE_BYTES_MAX, SigningSecret};
+use tools::http::HttpTool;
 
-use super::amounts::{KEY_IN_CLEAR, NAME_BYTES_MAX, is_name, is_sent_in_clear};
+use super::amounts::{NAME_BYTES_MAX, is_name};
+use super::http_settings;
 use super::schema::{self, PARAMETERS};
 use super::table::{Entry, Table};
 
@@ -97,69 +98,19 @@ fn read_declared(name: &str, mut table: Table<'_>, performer: Performer) -> Opti
 /// A tool that is called over HTTP. Its address and its timeout are not part of its definition.
 fn read_http(name: &str, mut table: Table<'_>) -> Option<Arc<dyn Tool>> {
     let location = table.location.clone();
-    let url = table.require("url", "the address that is called");
-    let url = url.and_then(|entry| entry.http_url().map(str::to_owned));
-    let sends_key_in_clear = url.as_deref().is_some_and(is_sent_in_clear);
+    let url = http_settings::read_url(&mut table, None);
     let definition = read_definition(name, &mut table);
     let approval_settings = ApprovalSettings::read(&mut table);
     let timeout = table.take("timeout").and_then(|entry| entry.nonzero_duration());
-    let response_bytes_max = table.take("max_response").map(|entry| response_size(&entry));
-    let bearer = table.take("bearer_env").and_then(|entry| {
-        if sends_key_in_clear {
-            entry.location.warn(KEY_IN_CLEAR);
-        }
-        secret(&entry, "the tool's token")
-    });
-    let signing_secret = table.take("signing_secret_env").and_then(|entry| signing_secret(&entry));
-    let private_network = table.take("private_network").and_then(|entry| entry.boolean());
+    let settings = http_settings::read(&mut table, url, "the tool's token");
     table.finish();
     let mut definition = approval_settings.apply(definition?);
     definition.timeout = timeout.unwrap_or(definition.timeout);
-    let settings = HttpSettings {
-        url: url?,
-        bearer,
-        signing_secret,
-        response_bytes_max: response_bytes_max.unwrap_or(Some(RESPONSE_BYTES_MAX))?,
-        private_network: private_network.unwrap_or(false),
-    };
+    let settings = settings?;
     match HttpTool::new(definition, &settings) {
         Ok(tool) => Some(Arc::new(tool)),
         Err(error) => location.refuse(error.to_string()),
     }
-}
-
-/// A result is stored, sent to watchers and read by models.
-const RESPONSE_MIB_MAX: usize = 16;
-
-fn response_size(entry: &Entry<'_>) -> Option<usize> {
-    let bytes = usize::try_from(entry.size()?).ok().filter(|bytes| *bytes <= RESPONSE_MIB_MAX << 20);
-    bytes.or_else(|| {
-        entry
-            .location
-            .refuse(format!("this is more than a result may have; write at most {RESPONSE_MIB_MAX}MiB"))
-    })
-}
-
-/// A secret never appears in the file, which only names an environment variable.
-fn secret(entry: &Entry<'_>, meaning: &str) -> Option<String> {
-    let variable = entry.variable_name()?;
-    let secret = std::env::var(variable).ok().filter(|secret| !secret.is_empty());
-    if secret.is_none() {
-        entry.location.unset(format!("the environment variable {variable} is not set; set it to {meaning}"));
-    }
-    secret
-}
-
-fn signing_secret(entry: &Entry<'_>) -> Option<SigningSecret> {
-    let text = secret(entry, "a secret of Standard Webhooks, whsec_…")?;
-    let read = SigningSecret::parse(&text);
-    if read.is_none() {
-        // The text may be another secret, so the fault does not repeat it.
-        entry.location.unset(
-            "the environment variable holds no signing secret; set it to whsec_ and 24 to 64 random bytes in Base64",
-        );
-    }
-    read
 }
 
 /// A tool whose calls are runs of another agent. The child reads the argument `message`.

@@ -2,7 +2,7 @@
 
 use engine::agent::Agent;
 use engine::tool::ToolDefinition;
-use holdpoint_http::{AgentScope, AgentShown, AgentTenants, Auth, Key, Role, Roles, ToolShown};
+use holdpoint_http::{AgentScope, AgentShown, AgentTenants, Auth, Key, Roles, ToolShown};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -52,17 +52,8 @@ pub(super) fn auth(auth: Option<&config::Auth>, open_token: &str) -> Auth {
         name: key.name.to_string(),
         sha256: key.sha256,
         tenant: key.tenant.clone(),
-        roles: Roles::from_list(&key.roles.iter().copied().map(role).collect::<Vec<Role>>()),
+        roles: Roles::from_list(&key.roles),
         agents: key.agents.clone().map_or(AgentScope::All, AgentScope::Only),
     };
     Auth::Keys(auth.keys.iter().map(key).collect())
-}
-
-const fn role(role: config::Role) -> Role {
-    match role {
-        config::Role::Run => Role::Run,
-        config::Role::Approve => Role::Approve,
-        config::Role::Admin => Role::Admin,
-        config::Role::Operator => Role::Operator,
-    }
 }

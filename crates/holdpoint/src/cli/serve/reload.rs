@@ -90,8 +90,9 @@ async fn reload_from_file(
     open_token: &str,
 ) -> Result<Reloaded, String> {
     let file = options.config.display().to_string();
-    let read = tokio::task::spawn_blocking(move || options.load()).await;
-    let configuration = read.map_err(|why| why.to_string())?.map_err(|problem| problem.to_string())?;
+    let read = tokio::task::spawn_blocking(move || (options.load(), options.file_digest())).await;
+    let (configuration, digest) = read.map_err(|why| why.to_string())?;
+    let configuration = configuration.map_err(|problem| problem.to_string())?;
     let differences = fixed.differences(&FixedSettings::from_configuration(&configuration));
     if !differences.is_empty() {
         let keys = differences.join(" and ");
@@ -105,7 +106,7 @@ async fn reload_from_file(
     engine.replace_agents(configuration.agents).await.map_err(|why| why.to_string())?;
     engine.share_slots(several_tenants);
     engine.set_quotas(quotas);
-    Ok(Reloaded { agents, auth })
+    Ok(Reloaded { agents, auth, file: digest })
 }
 
 #[cfg(test)]

@@ -7,10 +7,12 @@ use std::time::{Duration, Instant};
 
 use engine::{Engine, Settings};
 use holdpoint_http::{Approvers, Limits, Origins, Server, Setup, callback_base_url};
+use machine::audit::Actor;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use super::audit_sealer::seal_records;
 use super::log_queue::LogQueue;
 use super::signals::{SignalAction, Signals};
 use super::{ServeOptions, http_setup, reload, store};
@@ -32,6 +34,7 @@ pub(in crate::cli) struct RunningServer {
     open_token: Option<OpenToken>,
     drain: Duration,
     serving: JoinHandle<()>,
+    sealing: JoinHandle<()>,
     signals: Signals,
     log: LogQueue,
 }
@@ -74,6 +77,7 @@ impl RunningServer {
             engine = engine.agent(agent.clone());
         }
         let engine = engine.start().await.map_err(Problem::from)?;
+        let file = options.file_digest();
         let reload = reload::reload(engine.clone(), options, &configuration, token);
         let setup = Setup {
             engine: engine.clone(),
@@ -86,10 +90,22 @@ impl RunningServer {
         };
         let connections_per_address_max = settings.connections_per_address_max;
         let server = Server::with_limits(setup, Limits { connections_per_address_max, ..Limits::default() });
+        server.record_started(file).await;
         server.revoke_lapsed_grants().await;
+        let sealing = tokio::spawn(seal_records(engine.clone()));
         // The token is never cancelled: shutdown calls `server.drain()` instead.
         let serving = tokio::spawn(server.clone().serve(listener, CancellationToken::new()));
-        Ok(Self { engine, server, address, open_token, drain: settings.drain, serving, signals, log })
+        Ok(Self {
+            engine,
+            server,
+            address,
+            open_token,
+            drain: settings.drain,
+            serving,
+            sealing,
+            signals,
+            log,
+        })
     }
 
     pub(in crate::cli) const fn address(&self) -> SocketAddr {
@@ -110,7 +126,7 @@ impl RunningServer {
                 action = self.signals.next() => match action {
                     SignalAction::Stop => break,
                     // `reload` logs what is wrong.
-                    SignalAction::Reload => drop(self.server.reload().await),
+                    SignalAction::Reload => drop(self.server.reload(&Actor::system()).await),
                 },
                 _ = &mut self.serving => return Err(Problem::new(
                     "SERVER_STOPPED",
@@ -120,7 +136,7 @@ impl RunningServer {
                 )),
             }
         }
-        let Self { engine, server, drain, mut serving, mut signals, log, .. } = self;
+        let Self { engine, server, drain, mut serving, sealing, mut signals, log, .. } = self;
         // Drain before logging: readers of the log may rely on the server accepting nothing new after this line.
         server.drain();
         tracing::info!(drain_ms = drain.as_millis() as u64, "stop requested; running calls may finish");
@@ -131,6 +147,7 @@ impl RunningServer {
                 tokio::time::timeout(drain.max(IN_FLIGHT_TIMEOUT_MIN), server.wait_until_answered()).await;
             engine.drain(drain.saturating_sub(began.elapsed())).await;
             server.stop();
+            sealing.abort();
             // It panicked or ended: either way no request is answered any more.
             let _ = (&mut serving).await;
         };

@@ -13,10 +13,11 @@ pub use crate::doctor::{DoctorProgress, Finding, FindingCode, Findings};
 use super::errors::PostgresError;
 use super::snapshot::Snapshot;
 use super::upkeep::{PostgresSize, Upkeep};
+use crate::audit_reader::examine_audit;
 use crate::columns::to_u64;
 use crate::doctor::{
     AgentRow, DoctorReport, ExamineError, ExaminedStore, examine_all_threads, examine_revisions,
-    examine_threads, record,
+    examine_threads, record, unreadable_or_refused,
 };
 
 /// Frozen agents read at once.
@@ -40,6 +41,8 @@ impl Upkeep {
         let examined = examine_revisions(self, &mut report.findings).await;
         record(&mut report.findings, "the frozen agents", examined)?;
         examine_all_threads(self, &mut report, &mut progress).await?;
+        let examined = examine_audit(self, &mut report.findings).await.map_err(unreadable_or_refused);
+        record(&mut report.findings, "the audit record", examined)?;
         progress(DoctorProgress::Size);
         let size = self.size().await.map_err(|refused| PostgresError(refused).into());
         report.size = record(&mut report.findings, "the size of the tables", size)?;

@@ -13,6 +13,7 @@ use crate::doctor::{
     InboxRow, MESSAGE_COLUMNS, PostKeyRow, RUN_COLUMNS, RunRow, SUSPENSION_COLUMNS, SnapshotRows, StateRow,
     StoredGrant, StoredResponseRow, SuspensionRow, ThreadRow,
 };
+use crate::postgres::chain::parse_chain_columns;
 use crate::postgres::errors::{PostgresError, corrupt};
 use crate::postgres::grants;
 use crate::postgres::nul_escape::{escape, unescape};
@@ -25,12 +26,12 @@ const RUNS: &str = "SELECT
         r.id, r.agent, r.status, r.seq, r.in_doubt, r.wake_at, r.created_at, r.started_at, r.ended_at, r.promised,
         r.tenant, r.parent_call,
         r.run, r.parent, p.tenant, p.id, r.holds, r.epoch, r.interrupt_accepted, r.ready = 1 OR r.node IS NOT NULL,
-        r.control
+        r.control, r.chain_from, r.chain_head
     FROM runs r LEFT JOIN runs p ON p.run = r.parent
     WHERE r.thread = $1 AND (r.created_at, r.id) > ($2, $3) ORDER BY r.created_at, r.id LIMIT $4";
 /// Commits requested at once; they have not many more bytes than are read at once.
 const COMMIT_COUNT_MAX: usize = 256;
-const COMMITS: &str = "SELECT tenant, first_seq, last_seq, checkpoint, body FROM (
+const COMMITS: &str = "SELECT tenant, first_seq, last_seq, checkpoint, body, hash FROM (
         SELECT *, sum(octet_length(body)) OVER (ORDER BY last_seq) - octet_length(body) AS bytes_before FROM (
             SELECT * FROM commits WHERE run = $1 AND last_seq > $2 ORDER BY last_seq LIMIT $3
         ) AS next
@@ -81,6 +82,11 @@ impl SnapshotRows for Snapshot<'_> {
         None
     }
 
+    async fn last_unchained_run(&self) -> Result<Option<i64>, ExamineError> {
+        let rows = self.read("SELECT last_run FROM chain_introduction", &[]).await?;
+        Ok(rows.first().map(|row| row.try_get(0)).transpose()?)
+    }
+
     async fn threads(&self, after: i64, count_max: u32) -> Result<Vec<i64>, ExamineError> {
         let sql = "SELECT thread FROM threads WHERE thread > $1 ORDER BY thread LIMIT $2";
         let rows = self.read(sql, &[&after, &i64::from(count_max)]).await?;
@@ -112,6 +118,8 @@ impl SnapshotRows for Snapshot<'_> {
                 interrupt_accepted: row.try_get(18)?,
                 inbox_is_noticed: row.try_get(19)?,
                 control: row.try_get(20)?,
+                seq: to_u64(row.try_get(3)?),
+                chain: parse_chain_columns(row, 21)?,
             })
         })
     }
@@ -272,6 +280,7 @@ pub(in crate::postgres) async fn commits(
             last_seq: to_u64(row.try_get(2)?),
             checkpoint: row.try_get(3)?,
             body: row.try_get(4)?,
+            hash: row.try_get(5)?,
         })
     });
     let commits: Vec<Commit> = commits.collect::<Result<_, PostgresError>>()?;

@@ -9,14 +9,15 @@
 -- refused.
 
 -- One commit for each of several runs. Messages and calls refer to their run by its position. `p_besides` has what only
--- few commits write: suspensions that are opened and closed, and decisions that the worker accepted. The answers are in
+-- few commits write: suspensions that are opened and closed, audit records, and decisions that the worker accepted. The answers are in
 -- the order of the runs: 'held', 'fenced', 'behind' or 'alone'. Tenant and id of a run are compared too: if a server
 -- that lost its last commits has replaced another one, it assigns run numbers a second time.
 CREATE FUNCTION append_batch(
     p_node bigint, p_at bigint, p_runs bigint[], p_tenants text[], p_ids text[], p_epochs bigint[], p_expected bigint[],
     p_versions bigint[], p_seqs bigint[],
     p_statuses text[], p_wake_ats bigint[], p_in_doubt boolean[], p_started_ats bigint[], p_ended_ats bigint[],
-    p_checkpoints text[], p_controls bytea[], p_bodies text[], p_message_places integer[], p_message_nths integer[],
+    p_checkpoints text[], p_controls bytea[], p_bodies text[], p_anchors bytea[], p_contents bytea[],
+    p_message_places integer[], p_message_nths integer[],
     p_message_ids text[], p_message_seqs bigint[], p_message_roles text[], p_call_places integer[], p_call_ids text[],
     p_beside_places integer[], p_besides jsonb[]
 ) RETURNS text[] LANGUAGE plpgsql AS $$
@@ -25,8 +26,10 @@ DECLARE
     locked bigint[];
     held_places bigint[];
     held_threads bigint[];
+    held_hashes bytea[];
     -- By the position of the run; null if nothing is written for it.
     threads bigint[];
+    hashes bytea[];
     outcomes text[] := array_fill('held'::text, ARRAY[many]);
     one record;
 BEGIN
@@ -48,7 +51,9 @@ BEGIN
             control = p_controls[e.i], ready = 0, ready_at = NULL,
             promised = CASE
                 WHEN r.started_at IS NULL AND p_started_ats[e.i] IS NULL AND p_ended_ats[e.i] IS NULL THEN r.promised
-            END
+            END,
+            chain_head = link(r.chain_head, p_anchors[e.i], p_contents[e.i]),
+            chain_from = coalesce(r.chain_from, p_expected[e.i] + 1)
         FROM unnest(p_runs) WITH ORDINALITY AS e (run, i)
         WHERE r.run = e.run AND r.run = ANY (locked) AND CASE
             WHEN r.seq <> p_expected[e.i] OR r.epoch <> p_epochs[e.i] OR r.node IS DISTINCT FROM p_node THEN false
@@ -68,14 +73,16 @@ BEGIN
             ) IS NULL
             ELSE true
         END
-        RETURNING e.i AS place, r.thread
+        RETURNING e.i AS place, r.thread, r.chain_head
     )
-    SELECT array_agg(h.place), array_agg(h.thread) INTO held_places, held_threads
-    FROM (SELECT place, thread FROM held ORDER BY place) AS h;
+    SELECT array_agg(h.place), array_agg(h.thread), array_agg(h.chain_head) INTO held_places, held_threads, held_hashes
+    FROM (SELECT place, thread, chain_head FROM held ORDER BY place) AS h;
     IF held_places IS NULL OR cardinality(held_places) < many THEN
         threads := array_fill(NULL::bigint, ARRAY[many]);
+        hashes := array_fill(NULL::bytea, ARRAY[many]);
         FOR i IN 1 .. coalesce(cardinality(held_places), 0) LOOP
             threads[held_places[i]] := held_threads[i];
+            hashes[held_places[i]] := held_hashes[i];
         END LOOP;
         SELECT array_agg(CASE
             WHEN threads[e.i] IS NOT NULL THEN 'held'
@@ -96,9 +103,10 @@ BEGIN
         FROM unnest(p_call_places, p_call_ids) AS c (place, id) WHERE threads[c.place] IS NOT NULL;
     ELSE
         threads := held_threads;
+        hashes := held_hashes;
     END IF;
-    INSERT INTO commits (tenant, run, first_seq, last_seq, checkpoint, body)
-    SELECT p_tenants[e.i], e.run, p_expected[e.i] + 1, p_seqs[e.i], p_checkpoints[e.i], p_bodies[e.i]
+    INSERT INTO commits (tenant, run, first_seq, last_seq, checkpoint, body, hash)
+    SELECT p_tenants[e.i], e.run, p_expected[e.i] + 1, p_seqs[e.i], p_checkpoints[e.i], p_bodies[e.i], hashes[e.i]
     FROM unnest(p_runs) WITH ORDINALITY AS e (run, i) WHERE threads[e.i] IS NOT NULL;
     IF cardinality(p_message_places) > 0 THEN
         PERFORM write_messages(
@@ -114,6 +122,9 @@ BEGIN
             FROM unnest(p_beside_places, p_besides) AS b (place, beside) WHERE threads[b.place] IS NOT NULL
         LOOP
             PERFORM write_suspensions(one.tenant, one.run, one.beside);
+            IF one.beside ? 'audit' THEN
+                PERFORM write_audit(one.tenant, one.beside);
+            END IF;
             PERFORM record_decision(one.tenant, one.run, a) FROM jsonb_array_elements(one.beside -> 'accepted') AS a;
         END LOOP;
     END IF;
@@ -127,8 +138,8 @@ CREATE FUNCTION create_batch(
     p_node bigint, p_at bigint, p_tenants text[], p_threads text[], p_seen_threads bigint[], p_seen_heads text[],
     p_ids text[], p_agents text[], p_user_messages text[], p_seqs bigint[], p_statuses text[], p_wake_ats bigint[],
     p_in_doubt boolean[], p_created_ats bigint[], p_started_ats bigint[], p_checkpoints text[], p_controls bytea[],
-    p_bodies text[], p_message_places integer[], p_message_nths integer[], p_message_ids text[], p_message_seqs bigint[],
-    p_message_roles text[], p_call_places integer[], p_call_ids text[], p_brought_places integer[],
+    p_bodies text[], p_hashes bytea[], p_message_places integer[], p_message_nths integer[], p_message_ids text[],
+    p_message_seqs bigint[], p_message_roles text[], p_call_places integer[], p_call_ids text[], p_brought_places integer[],
     p_brought_digests bytea[], p_brought_texts text[]
 ) RETURNS bigint[] LANGUAGE plpgsql AS $$
 DECLARE
@@ -175,18 +186,19 @@ BEGIN
     WITH made AS (
         INSERT INTO runs (
             tenant, id, thread, agent, promised, status, holds, seq, epoch, version, node, in_doubt, ready, wake_at, created_at,
-            started_at, control
+            started_at, control, chain_head, chain_from
         )
         SELECT p_tenants[e.i], p_ids[e.i], e.thread, p_agents[e.i],
             CASE WHEN p_statuses[e.i] = 'queued' THEN p_user_messages[e.i] END, p_statuses[e.i], true, p_seqs[e.i], 1, 1,
-            p_node, p_in_doubt[e.i], 0, p_wake_ats[e.i], p_created_ats[e.i], p_started_ats[e.i], p_controls[e.i]
+            p_node, p_in_doubt[e.i], 0, p_wake_ats[e.i], p_created_ats[e.i], p_started_ats[e.i], p_controls[e.i],
+            p_hashes[e.i], 1
         FROM unnest(threads) WITH ORDINALITY AS e (thread, i) WHERE e.thread IS NOT NULL
         RETURNING run, thread
     )
     SELECT array_agg(m.run ORDER BY e.i) INTO created
     FROM unnest(threads) WITH ORDINALITY AS e (thread, i) LEFT JOIN made m ON m.thread = e.thread;
-    INSERT INTO commits (tenant, run, first_seq, last_seq, checkpoint, body)
-    SELECT p_tenants[e.i], e.run, 1, p_seqs[e.i], p_checkpoints[e.i], p_bodies[e.i]
+    INSERT INTO commits (tenant, run, first_seq, last_seq, checkpoint, body, hash)
+    SELECT p_tenants[e.i], e.run, 1, p_seqs[e.i], p_checkpoints[e.i], p_bodies[e.i], p_hashes[e.i]
     FROM unnest(created) WITH ORDINALITY AS e (run, i) WHERE e.run IS NOT NULL;
     IF cardinality(p_message_places) > 0 THEN
         PERFORM write_messages(

@@ -269,7 +269,8 @@ DECLARE
 BEGIN
     FOR one IN SELECT * FROM jsonb_to_recordset(p_born) AS b (
         thread text, id text, agent text, parent_call text, promised text, status text, in_doubt boolean,
-        wake_at bigint, first_seq bigint, last_seq bigint, created_at bigint, control text, checkpoint text, body text
+        wake_at bigint, first_seq bigint, last_seq bigint, created_at bigint, control text, checkpoint text, body text,
+        hash text
     ) LOOP
         INSERT INTO threads (tenant, id, created_at, metadata) VALUES (p_tenant, one.thread, now_ms(p_at), 'null')
         ON CONFLICT (tenant, id) DO NOTHING RETURNING thread INTO the_thread;
@@ -278,14 +279,16 @@ BEGIN
         END IF;
         INSERT INTO runs (
             tenant, id, thread, agent, parent, parent_call, promised, status, holds, seq, epoch, in_doubt, ready,
-            ready_at, wake_at, created_at, control
+            ready_at, wake_at, created_at, control, chain_head, chain_from
         ) VALUES (
             p_tenant, one.id, the_thread, one.agent, CASE WHEN one.parent_call IS NOT NULL THEN p_parent END,
             one.parent_call, one.promised, one.status, true, one.last_seq, 0, one.in_doubt, 2, now_us(p_at), one.wake_at,
-            one.created_at, decode(one.control, 'hex')
+            one.created_at, decode(one.control, 'hex'), decode(one.hash, 'hex'), one.first_seq
         ) RETURNING run INTO the_run;
-        INSERT INTO commits (tenant, run, first_seq, last_seq, checkpoint, body)
-        VALUES (p_tenant, the_run, one.first_seq, one.last_seq, one.checkpoint, one.body);
+        INSERT INTO commits (tenant, run, first_seq, last_seq, checkpoint, body, hash)
+        VALUES (
+            p_tenant, the_run, one.first_seq, one.last_seq, one.checkpoint, one.body, decode(one.hash, 'hex')
+        );
         ids := ids || one.id;
     END LOOP;
     RETURN ids;
@@ -309,6 +312,9 @@ BEGIN
     END IF;
     IF p_entry ?| '{suspensions,voided,consumed}' THEN
         PERFORM write_suspensions(p_tenant, p_run, p_entry);
+    END IF;
+    IF p_entry ? 'audit' THEN
+        PERFORM write_audit(p_tenant, p_entry);
     END IF;
     IF p_entry ? 'accepted' THEN
         FOR one IN SELECT * FROM jsonb_array_elements(p_entry -> 'accepted') LOOP
@@ -337,10 +343,28 @@ BEGIN
     END IF;
 END $$;
 
--- One commit of a run. Returns 'behind' if an item was accepted that its worker has not seen.
+-- The hash of a commit. In the first commit of a chain the anchor takes the place of the previous hash.
+CREATE FUNCTION link(p_previous bytea, p_anchor bytea, p_content bytea) RETURNS bytea LANGUAGE sql IMMUTABLE AS $$
+    SELECT sha256(coalesce(p_previous, p_anchor) || p_content)
+$$;
+
+-- The end of a run's chain: its head, and the last commit with the hash of the commit before it.
+CREATE FUNCTION chain_end(
+    p_run bigint, OUT chain_from bigint, OUT chain_head bytea, OUT first_seq bigint, OUT last_seq bigint,
+    OUT checkpoint text, OUT body text, OUT hash bytea, OUT hash_before bytea
+) LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    SELECT r.chain_from, r.chain_head INTO chain_from, chain_head FROM runs r WHERE r.run = p_run;
+    SELECT c.first_seq, c.last_seq, c.checkpoint, c.body, c.hash INTO first_seq, last_seq, checkpoint, body, hash
+    FROM commits c WHERE c.run = p_run ORDER BY c.last_seq DESC LIMIT 1;
+    SELECT b.hash INTO hash_before FROM commits b WHERE b.run = p_run AND b.last_seq = chain_end.first_seq - 1;
+END $$;
+
+-- One commit of a run. Returns 'behind' if an item was accepted that its worker has not seen. `p_anchor` and `p_content`
+-- are what the commit's hash is computed from, besides the run's head.
 CREATE FUNCTION append(
     p_run bigint, p_node bigint, p_epoch bigint, p_expected bigint, p_version bigint, p_entry jsonb, p_control bytea,
-    p_body text, p_at bigint,
+    p_body text, p_anchor bytea, p_content bytea, p_at bigint,
     OUT outcome text, OUT woken text[], OUT rung_runs bigint[], OUT rung_nodes bigint[]
 ) LANGUAGE plpgsql AS $$
 DECLARE
@@ -352,6 +376,7 @@ DECLARE
     next_run record;
     others bigint[];
     gone bigint;
+    the_hash bytea;
 BEGIN
     SELECT * INTO entry FROM jsonb_to_record(p_entry) AS e (
         tenant text, id text, of_run text, of_thread text, seq bigint, status text, wake_at bigint, in_doubt boolean,
@@ -375,7 +400,7 @@ BEGIN
         );
         PERFORM 1 FROM runs WHERE run = ANY (others || p_run || the_next) ORDER BY run FOR NO KEY UPDATE;
     END IF;
-    SELECT r.tenant, r.id, r.seq, r.epoch, r.node, r.holds, r.version, t.id AS thread INTO before
+    SELECT r.tenant, r.id, r.seq, r.epoch, r.node, r.holds, r.version, r.chain_head, t.id AS thread INTO before
     FROM runs r JOIN threads t ON t.thread = r.thread WHERE r.run = p_run FOR NO KEY UPDATE OF r;
     IF NOT FOUND OR before.tenant <> entry.tenant OR before.id <> entry.id OR before.seq <> p_expected
         OR before.epoch <> p_epoch OR before.node IS DISTINCT FROM p_node THEN
@@ -403,19 +428,24 @@ BEGIN
     IF ends THEN
         DELETE FROM inbox WHERE run = p_run;
     END IF;
+    IF p_body IS NOT NULL THEN
+        the_hash := link(before.chain_head, p_anchor, p_content);
+    END IF;
     UPDATE runs SET
         seq = entry.seq, version = version + 1, status = entry.status, holds = holds AND NOT ends,
         node = CASE WHEN NOT ends THEN p_node END, doubt_at = NULL, wake_at = entry.wake_at,
         in_doubt = entry.in_doubt, interrupt_accepted = interrupt_accepted OR entry.interrupts,
         started_at = coalesce(started_at, entry.started_at), ended_at = entry.ended_at, control = p_control,
         promised = CASE WHEN started_at IS NULL AND entry.started_at IS NULL AND NOT ends THEN promised END,
-        ready = i.ready, ready_at = CASE WHEN i.ready = 1 THEN coalesce(ready_at, now_us(p_at)) END
+        ready = i.ready, ready_at = CASE WHEN i.ready = 1 THEN coalesce(ready_at, now_us(p_at)) END,
+        chain_head = coalesce(the_hash, chain_head),
+        chain_from = coalesce(chain_from, CASE WHEN the_hash IS NOT NULL THEN p_expected + 1 END)
     -- The node that commits continues the run; what waits in its inbox is for the node that holds it.
     FROM (SELECT CASE WHEN EXISTS (SELECT 1 FROM inbox WHERE run = p_run) THEN 1 ELSE 0 END AS ready) AS i
     WHERE run = p_run;
     IF p_body IS NOT NULL THEN
-        INSERT INTO commits (tenant, run, first_seq, last_seq, checkpoint, body)
-        VALUES (before.tenant, p_run, p_expected + 1, entry.seq, entry.checkpoint, p_body);
+        INSERT INTO commits (tenant, run, first_seq, last_seq, checkpoint, body, hash)
+        VALUES (before.tenant, p_run, p_expected + 1, entry.seq, entry.checkpoint, p_body, the_hash);
     END IF;
     SELECT b.woken, b.rung_runs, b.rung_nodes INTO woken, rung_runs, rung_nodes
     FROM write_other_rows(before.tenant, the_thread, p_run, p_entry, p_at) AS b;
@@ -448,11 +478,13 @@ BEGIN
             SELECT f.run FROM runs f WHERE f.thread = p_thread AND f.ended_at IS NULL ORDER BY f.holds DESC, f.run LIMIT 1
         ) FOR NO KEY UPDATE;
     END IF;
-    SELECT t.head, t.front, t.front_status, t.front_in_doubt, t.queued INTO shown
+    SELECT t.head, t.front, t.front_status, t.descendant_statuses, t.front_in_doubt, t.queued INTO shown
     FROM threads_shown t WHERE t.thread = p_thread;
     front := shown.front;
     wish := CASE
-        WHEN p_asked -> 'waits_in' ? shown.front_status THEN p_asked ->> 'waits' ELSE p_asked ->> 'executes'
+        WHEN p_asked -> 'waits_in' ? shown.front_status AND p_asked -> 'waits_in' ?& shown.descendant_statuses
+            THEN p_asked ->> 'waits'
+        ELSE p_asked ->> 'executes'
     END;
     outcome := CASE
         WHEN (p_asked ->> 'starts')::boolean
@@ -494,8 +526,8 @@ END $$;
 
 -- Creates a run. If `p_node` is given, that node holds it.
 CREATE FUNCTION create_run(
-    p_tenant text, p_thread text, p_asked jsonb, p_entry jsonb, p_control bytea, p_body text, p_node bigint,
-    p_at bigint,
+    p_tenant text, p_thread text, p_asked jsonb, p_entry jsonb, p_control bytea, p_body text, p_hash bytea,
+    p_node bigint, p_at bigint,
     OUT outcome text, OUT created bigint, OUT woken text[], OUT rung_runs bigint[], OUT rung_nodes bigint[],
     OUT front text
 ) LANGUAGE plpgsql AS $$
@@ -560,17 +592,18 @@ BEGIN
     the_ready := CASE WHEN p_node IS NULL THEN ready_as(entry.status, holds) ELSE 0 END;
     INSERT INTO runs (
         tenant, id, thread, agent, parent, parent_call, begins_after, promised, status, holds, seq, epoch, version,
-        node, interrupt_accepted, in_doubt, ready, ready_at, wake_at, created_at, started_at, ended_at, control
+        node, interrupt_accepted, in_doubt, ready, ready_at, wake_at, created_at, started_at, ended_at, control,
+        chain_head, chain_from
     ) VALUES (
         p_tenant, entry.of_run, the_thread, entry.agent, the_parent,
         CASE WHEN the_parent IS NOT NULL THEN entry.parent_call END, entry.begins_after,
         CASE WHEN entry.status = 'queued' THEN entry.user_message END, entry.status, holds, entry.seq,
         CASE WHEN p_node IS NULL THEN 0 ELSE 1 END, 1, p_node, entry.interrupts, entry.in_doubt, the_ready,
         CASE WHEN the_ready <> 0 THEN now_us(p_at) END, entry.wake_at, entry.created_at, entry.started_at,
-        entry.ended_at, p_control
+        entry.ended_at, p_control, p_hash, 1
     ) RETURNING run INTO created;
-    INSERT INTO commits (tenant, run, first_seq, last_seq, checkpoint, body)
-    VALUES (p_tenant, created, 1, entry.seq, entry.checkpoint, p_body);
+    INSERT INTO commits (tenant, run, first_seq, last_seq, checkpoint, body, hash)
+    VALUES (p_tenant, created, 1, entry.seq, entry.checkpoint, p_body, p_hash);
     IF p_entry ? 'key_scope' THEN
         INSERT INTO post_keys (tenant, thread, scope, run, body)
         VALUES (p_tenant, the_thread, p_entry ->> 'key_scope', created, decode(p_entry ->> 'key_body', 'hex'));
@@ -617,8 +650,9 @@ END $$;
 
 -- Gives a grant for every tool of a thread and replaces an earlier one. Without an id, revokes every grant of the
 -- thread. Returns whether the thread exists.
-CREATE FUNCTION set_auto_approve(p_tenant text, p_thread text, p_id text, p_by text, p_at bigint) RETURNS boolean
-LANGUAGE plpgsql AS $$
+CREATE FUNCTION set_auto_approve(
+    p_tenant text, p_thread text, p_id text, p_by text, p_actor jsonb, p_at bigint
+) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
     the_thread bigint;
 BEGIN
@@ -634,6 +668,10 @@ BEGIN
     ELSE
         INSERT INTO grants (tenant, id, thread, given_by, since) VALUES (p_tenant, p_id, the_thread, p_by, now_ms(p_at));
     END IF;
+    PERFORM add_audit(
+        p_tenant, now_ms(p_at), CASE WHEN p_id IS NULL THEN 'auto_approve.off' ELSE 'auto_approve.on' END, p_actor, p_thread,
+        CASE WHEN p_id IS NULL THEN '{}' ELSE '{"grant_id":' || to_json(p_id) || '}' END
+    );
     RETURN true;
 END $$;
 
@@ -658,8 +696,10 @@ BEGIN
     DELETE FROM threads WHERE thread = p_thread;
 END $$;
 
--- Deletes a thread and, recursively, the threads of the runs that its runs have delegated to.
-CREATE FUNCTION delete_thread(p_tenant text, p_thread text) RETURNS text LANGUAGE plpgsql AS $$
+-- Deletes a thread and, recursively, the threads of the runs that its runs have delegated to. Unless `p_decided`, only
+-- if none of their approvals was decided.
+CREATE FUNCTION delete_thread(p_tenant text, p_thread text, p_decided boolean, p_actor jsonb, p_at bigint) RETURNS text
+LANGUAGE plpgsql AS $$
 DECLARE
     the_thread bigint;
     family bigint[];
@@ -675,7 +715,13 @@ BEGIN
         OR family <> family_of(the_thread) THEN
         RETURN 'stale';
     END IF;
-    PERFORM drop_thread(f.thread) FROM unnest(family) AS f (thread);
+    IF NOT p_decided AND EXISTS (
+        SELECT 1 FROM unnest(family) AS f (thread) WHERE cardinality(decided_approvals(f.thread)) > 0
+    ) THEN
+        RETURN 'nothing';
+    END IF;
+    PERFORM record_deleted_thread(f.thread, 'thread.deleted', p_actor, p_at), drop_thread(f.thread)
+    FROM unnest(family) AS f (thread);
     RETURN 'deleted';
 END $$;
 
@@ -743,7 +789,8 @@ BEGIN
         CONTINUE WHEN NOT have_ended(family, p_before);
         SELECT count(*), coalesce(sum(seq), 0) INTO its_runs, its_events FROM runs WHERE thread = ANY (family);
         IF p_deletes THEN
-            PERFORM drop_thread(f.thread) FROM unnest(family) AS f (thread);
+            PERFORM record_deleted_thread(f.thread, 'thread.pruned', '{"by":"system"}', NULL), drop_thread(f.thread)
+            FROM unnest(family) AS f (thread);
         END IF;
         threads_gone := threads_gone + cardinality(family);
         runs_gone := runs_gone + its_runs;

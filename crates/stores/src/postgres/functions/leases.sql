@@ -77,16 +77,18 @@ END $$;
 -- into the calling statement and plans both together.
 CREATE FUNCTION loaded(p_runs bigint[]) RETURNS TABLE (
     run bigint, tenant text, id text, thread text, epoch bigint, holds boolean, begins_after text, doubt_at bigint,
-    control bytea, tickets bigint[], items text[], version bigint
+    control bytea, tickets bigint[], items text[], version bigint, seq bigint, chain_from bigint, chain_head bytea, last_first_seq bigint,
+    last_seq bigint, last_checkpoint text, last_body text, last_hash bytea, hash_before bytea
 ) LANGUAGE sql STABLE AS $$
     SELECT
         r.run, r.tenant, r.id, t.id, r.epoch, r.holds,
         coalesce(r.begins_after, (SELECT m.id FROM messages m WHERE m.thread = t.thread ORDER BY m.place DESC LIMIT 1)),
         r.doubt_at, r.control,
         ARRAY(SELECT i.ticket FROM inbox i WHERE i.run = r.run ORDER BY i.ticket),
-        ARRAY(SELECT i.item FROM inbox i WHERE i.run = r.run ORDER BY i.ticket), r.version
+        ARRAY(SELECT i.item FROM inbox i WHERE i.run = r.run ORDER BY i.ticket), r.version, r.seq, c.*
     FROM unnest(p_runs) WITH ORDINALITY AS p (run, place)
     JOIN runs r ON r.run = p.run JOIN threads t ON t.thread = r.thread
+    CROSS JOIN LATERAL chain_end(r.run) AS c
     ORDER BY p.place
 $$;
 
@@ -96,7 +98,8 @@ CREATE FUNCTION load_held(
     p_run bigint, p_tenant text, p_id text, p_node bigint, p_epoch bigint
 ) RETURNS TABLE (
     run bigint, tenant text, id text, thread text, epoch bigint, holds boolean, begins_after text, doubt_at bigint,
-    control bytea, tickets bigint[], items text[], version bigint
+    control bytea, tickets bigint[], items text[], version bigint, seq bigint, chain_from bigint, chain_head bytea, last_first_seq bigint,
+    last_seq bigint, last_checkpoint text, last_body text, last_hash bytea, hash_before bytea
 ) LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     SET LOCAL synchronous_commit = off;
@@ -127,12 +130,13 @@ BEGIN
 END $$;
 
 -- Claims one run by its id, and returns the data that its worker starts from in the same round trip. A long inbox is
--- left out, and the node reads it afterwards.
+-- left out, and so is a long last commit: the node reads both afterwards.
 CREATE FUNCTION claim_run(
     p_node bigint, p_tenant text, p_id text, p_at bigint, OUT outcome text, OUT queued integer, OUT seq bigint,
     OUT run bigint, OUT tenant text, OUT id text, OUT thread text, OUT epoch bigint, OUT holds boolean,
     OUT begins_after text, OUT doubt_at bigint, OUT control bytea, OUT tickets bigint[], OUT items text[],
-    OUT version bigint
+    OUT version bigint, OUT run_seq bigint, OUT chain_from bigint, OUT chain_head bytea, OUT last_first_seq bigint,
+    OUT last_seq bigint, OUT last_checkpoint text, OUT last_body text, OUT last_hash bytea, OUT hash_before bytea
 ) LANGUAGE plpgsql AS $$
 DECLARE
     its_thread bigint;
@@ -159,11 +163,15 @@ BEGIN
     )) INTO thread, begins_after
     FROM threads t WHERE t.thread = its_thread;
     SELECT coalesce(array_agg(i.ticket ORDER BY i.ticket), '{}'), coalesce(array_agg(i.item ORDER BY i.ticket), '{}'),
-        sum(octet_length(i.item))
+        coalesce(sum(octet_length(i.item)), 0)
     INTO tickets, items, byte_count FROM inbox i WHERE i.run = claim_run.run;
-    IF byte_count > 32768 THEN
+    run_seq := seq;
+    SELECT c.* INTO chain_from, chain_head, last_first_seq, last_seq, last_checkpoint, last_body, last_hash, hash_before
+    FROM chain_end(claim_run.run) AS c;
+    IF byte_count + coalesce(octet_length(last_body), 0) > 32768 THEN
         tickets := NULL;
         items := NULL;
+        last_body := NULL;
     END IF;
 END $$;
 

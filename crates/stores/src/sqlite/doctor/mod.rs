@@ -9,18 +9,21 @@ use std::path::Path;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
-use engine::store::{StoreError, StoreFailure};
+use engine::store::{StoreError, StoreFailure, Tenant, TenantChain};
 use rusqlite::Connection;
 
 pub use crate::doctor::{DoctorProgress, Finding, FindingCode, Findings};
 
+use super::audit;
+use super::errors::SqliteError;
 use super::held_calls::failed;
 use super::inspect::{InspectError, inspect};
 use super::size::{self, SqliteSize};
+use crate::audit_reader::{AuditRow, AuditSource, examine_audit};
 use crate::columns::to_u64;
 use crate::doctor::{
     AgentRow, DoctorReport, ExamineError, ExaminedStore, Fault, examine_all_threads, examine_revisions,
-    examine_threads, record,
+    examine_threads, record, unreadable_or_refused,
 };
 use rows::SqliteRows;
 
@@ -63,6 +66,8 @@ async fn examine_file(
     if record(findings, "table openings", openings.map_err(ExamineError::from))?.is_some() {
         examine_all_threads(&store, &mut report, progress).await?;
     }
+    let audit = examine_audit(&store, &mut report.findings).await;
+    record(&mut report.findings, "the audit record", audit.map_err(unreadable_or_refused))?;
     progress(DoctorProgress::Size);
     let size = size::measure(connection).map_err(|error| Fault::from(error).into());
     report.size = record(&mut report.findings, "the size of the file", size)?;
@@ -71,6 +76,16 @@ async fn examine_file(
 
 struct ExaminedFile<'c> {
     connection: &'c Connection,
+}
+
+impl AuditSource for ExaminedFile<'_> {
+    async fn chains(&self) -> Result<Vec<TenantChain>, StoreError> {
+        audit::all_chains(self.connection).map_err(|SqliteError(refused)| refused)
+    }
+
+    async fn rows(&self, tenant: &Tenant, after: u64) -> Result<Vec<AuditRow>, StoreError> {
+        audit::rows_after(self.connection, tenant, after).map_err(|SqliteError(refused)| refused)
+    }
 }
 
 impl ExaminedStore for ExaminedFile<'_> {

@@ -13,6 +13,7 @@ use crate::doctor::{
     INBOX_COLUMNS, InboxRow, MESSAGE_COLUMNS, PostKeyRow, RUN_COLUMNS, RunRow, SUSPENSION_COLUMNS,
     SnapshotRows, StateRow, StoredGrant, StoredHead, StoredResponseRow, SuspensionRow, ThreadRow,
 };
+use crate::sqlite::chain::{blob, chain_columns};
 use crate::sqlite::grants;
 use crate::sqlite::keys::{seal_of_answer, seal_of_key};
 
@@ -21,10 +22,10 @@ const RUN_COUNT_MAX: i64 = 16;
 /// The columns that follow from the log come first, in the order of [`RUN_COLUMNS`]. Ordered by age, which has an index.
 const RUNS: &str = "SELECT r.id, r.agent, r.status, r.seq, r.in_doubt, r.wake_at, r.created_at, r.started_at, \
         r.ended_at, r.promised, r.tenant, r.parent_call, \
-        r.row, r.parent, p.tenant, p.id, r.holds, r.epoch, r.interrupt_accepted, r.ready = 1, r.control \
+        r.row, r.parent, p.tenant, p.id, r.holds, r.epoch, r.interrupt_accepted, r.ready = 1, r.control, r.chain_from, r.chain_head \
     FROM runs r LEFT JOIN runs p ON p.row = r.parent \
     WHERE r.thread = ?1 AND (r.created_at, r.id) > (?2, ?3) ORDER BY r.created_at, r.id LIMIT ?4";
-const COMMITS: &str = "SELECT tenant, first_seq, last_seq, checkpoint, body FROM commits \
+const COMMITS: &str = "SELECT tenant, first_seq, last_seq, checkpoint, body, hash FROM commits \
     WHERE run = ?1 AND last_seq > ?2 ORDER BY last_seq";
 /// A thread's commits are in the file in the order in which they were written.
 const OUT_OF_ORDER: &str = "SELECT count(*) FROM ( \
@@ -83,6 +84,11 @@ impl SnapshotRows for SqliteRows<'_> {
         Some(self.openings)
     }
 
+    async fn last_unchained_run(&self) -> Result<Option<i64>, ExamineError> {
+        let sql = "SELECT last_run FROM chain_introduction WHERE only = 1";
+        Ok(self.all(sql, [], |row| row.get(0))?.pop())
+    }
+
     async fn threads(&self, after: i64, count_max: u32) -> Result<Vec<i64>, ExamineError> {
         let sql = "SELECT row FROM threads WHERE row > ?1 ORDER BY row LIMIT ?2";
         self.all(sql, params![after, count_max], |row| row.get(0))
@@ -116,6 +122,8 @@ impl SnapshotRows for SqliteRows<'_> {
                 interrupt_accepted: row.get(18)?,
                 inbox_is_noticed: row.get(19)?,
                 control: row.get(20)?,
+                seq: to_u64(row.get(3)?),
+                chain: chain_columns(row, 21)?,
             })
         })
     }
@@ -133,6 +141,7 @@ impl SnapshotRows for SqliteRows<'_> {
                 last_seq: to_u64(row.get(2)?),
                 checkpoint: row.get(3)?,
                 body,
+                hash: blob(row, 5)?,
             });
             if bytes >= EVENTS_BYTES_MAX {
                 return Ok(CommitPage { commits, is_last: false });

@@ -1,1 +1,1 @@
-SELECT id, status, in_doubt FROM runs WHERE thread = ?1 AND holds = 1
+SELECT id, status, in_doubt, row FROM runs WHERE thread = ?1 AND holds = 1
