@@ -51,13 +51,13 @@ fn whole_words(text: &str, word: &str) -> usize {
     text.match_indices(word).filter(|(at, _)| ends(*at)).count()
 }
 
-/// Golden logs, stores of earlier versions and migrations are kept as they were written, and this rule has to name the
-/// words.
+/// Golden logs, stores of earlier versions and migrations are kept as they were written, programs write JSON and lock
+/// files, and this rule has to name the words.
 fn is_judged(source: &TextFile) -> bool {
     let is_kept = ["golden", "fixtures/", "/migrations/"].iter().any(|kept| source.path.contains(kept));
+    let is_generated = ["json", "lock"].iter().any(|extension| source.has_extension(extension));
     let is_this_rule = source.path == "tests/tidy/words.rs" || source.path == RATCHET;
-    let extensions = ["rs", "md", "sql", "sh", "toml", "py", "txt"];
-    !is_kept && !is_this_rule && extensions.iter().any(|extension| source.has_extension(extension))
+    !is_kept && !is_generated && !is_this_rule
 }
 
 /// The part of the tree that a file belongs to: a crate, or the first folder.

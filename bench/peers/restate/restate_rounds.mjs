@@ -92,10 +92,10 @@ async function measure(workload, folder) {
   });
   const server = startServer(base);
   try {
-    const told = listen(service);
-    await told.ready;
+    const listener = listen(service);
+    await listener.ready;
     await registered(server);
-    const one = { W1: toolRound, W2: (times) => approval(told, times) }[workload];
+    const one = { W1: toolRound, W2: (times) => approval(listener, times) }[workload];
     await lanes(one, Number(asked.lanes), WARM_UP_SECONDS);
     const before = used(server, service);
     const { runs, seconds } = await lanes(one, Number(asked.lanes), Number(asked.seconds));
@@ -186,16 +186,16 @@ async function toolRound(times) {
   times.run = performance.now() - begin;
 }
 
-async function approval(told, times) {
+async function approval(listener, times) {
   const key = randomUUID();
   const begin = performance.now();
-  const held = told.expect(key, 'held');
+  const held = listener.expect(key, 'held');
   const ended = post(PORTS.ingress, '/agent/approval', { key });
   const ids = (await held).held;
   times.start_to_held = performance.now() - begin;
   let decided;
   for (const [number, call] of ['a', 'b'].entries()) {
-    const entered = told.expect(key, call);
+    const entered = listener.expect(key, call);
     decided = process.hrtime.bigint();
     await post(PORTS.ingress, `/restate/awakeables/${ids[number]}/resolve`, true);
     times[`decision_${call}_to_tool_start`] = Number(BigInt((await entered).at) - decided) / 1e6;

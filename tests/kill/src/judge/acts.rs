@@ -30,6 +30,7 @@ struct CallRecord {
     doubts: BTreeSet<SuspensionId>,
     /// Attempts that were followed by another although they were not lost with a process.
     followed: BTreeSet<u32>,
+    /// An approver gave up a call in doubt, or did not answer in time.
     given_up: bool,
     /// An attempt in doubt answered late. Its answer may come from outside, without an entry in the ledger.
     settled_late: bool,
@@ -116,6 +117,12 @@ fn enter(accounts: &mut BTreeMap<CallId, CallRecord>, event: &Event, objections:
         (account.tool, account.arguments) = (Some(tool.clone()), Some(arguments.clone()));
     }
     if let Fact::ToolCancelled { call_id, reason: CancelReason::GivenUp, decision_id: Some(_), .. } =
+        &event.fact
+    {
+        record_for(accounts, call_id).given_up = true;
+    }
+    // The judge of doubts checks the time and the kind of suspension.
+    if let Fact::ToolCancelled { call_id, reason: CancelReason::Expired, outcome_unknown: true, .. } =
         &event.fact
     {
         record_for(accounts, call_id).given_up = true;
