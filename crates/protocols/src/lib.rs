@@ -2,4 +2,5 @@
 //! frames, and requests become messages and decisions. Nothing here waits, reads a clock or keeps state beside what it
 //! is given.
 
+pub mod ai_sdk;
 pub mod feed;
