@@ -28,6 +28,7 @@ pub struct SeenTool {
     /// The last approval that was requested.
     pub(super) approval_id: Option<String>,
     pub(super) dynamic: bool,
+    pub(super) has_input: bool,
     /// The step with the call, counted from 1; 0 before the first.
     pub(super) step: u32,
 }
@@ -92,7 +93,8 @@ impl SeenTool {
             Some(approval) => Some(id_field(approval, "id", &path.field("approval"))?.into()),
             None => None,
         };
-        Ok(Self { state, approval_id, dynamic: name == DYNAMIC_TOOL, step })
+        let (dynamic, has_input) = (name == DYNAMIC_TOOL, part.get("input").is_some());
+        Ok(Self { state, approval_id, dynamic, has_input, step })
     }
 }
 

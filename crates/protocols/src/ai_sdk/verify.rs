@@ -192,7 +192,7 @@ impl ChunkVerifier {
                 (!self.open_reasonings.remove(id)).then_some((ChunkRule::PartMustBeOpen, id))
             }
             Chunk::ToolInputStart { tool_call_id, tool_name, dynamic } => {
-                self.start_input(tool_call_id, tool_name, *dynamic)
+                self.start_input(tool_call_id, tool_name, *dynamic, true)
             }
             Chunk::ToolInputDelta { tool_call_id, .. } => {
                 let is_started = self.calls.get(tool_call_id).is_some_and(|call| call.is_input_started);
@@ -252,6 +252,7 @@ impl ChunkVerifier {
         call_id: &'c str,
         tool: &str,
         dynamic: bool,
+        is_streamed: bool,
     ) -> Option<(ChunkRule, &'c str)> {
         if self.step == 0 {
             return Some((ChunkRule::PartNeedsStep, call_id));
@@ -260,11 +261,17 @@ impl ChunkVerifier {
             step: self.step,
             dynamic,
             tool: Some(tool.into()),
-            state: ToolState::InputStreaming,
-            is_input_started: true,
+            state: if is_streamed { ToolState::InputStreaming } else { ToolState::InputAvailable },
+            is_input_started: is_streamed,
             settled_here: false,
         };
-        self.calls.insert(call_id.into(), call).map(|_| (ChunkRule::CallIsNew, call_id))
+        let known = self.calls.insert(call_id.into(), call)?;
+        // The connection may have been lost while the input was streamed.
+        let is_repeated = known.tool.is_none()
+            && known.state == ToolState::InputStreaming
+            && known.dynamic == dynamic
+            && known.step == self.step;
+        (!is_repeated).then_some((ChunkRule::CallIsNew, call_id))
     }
 
     fn show_input<'c>(
@@ -274,8 +281,7 @@ impl ChunkVerifier {
         dynamic: bool,
     ) -> Option<(ChunkRule, &'c str)> {
         let Some(call) = self.calls.get_mut(call_id) else {
-            let broken = self.start_input(call_id, tool, dynamic);
-            return broken.or_else(|| self.advance(call_id, ToolState::InputAvailable, Some(dynamic)));
+            return self.start_input(call_id, tool, dynamic, false);
         };
         if call.step != self.step {
             return Some((ChunkRule::InputInLastStep, call_id));

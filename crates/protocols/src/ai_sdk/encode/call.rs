@@ -27,6 +27,7 @@ pub(super) struct TrackedCall {
     ahead: Option<SeenTool>,
     /// What the client shows. None before the call's first chunk.
     shown: Option<ToolState>,
+    has_input: bool,
     shown_approval: Option<String>,
     /// The last approval that was requested.
     approval: Option<String>,
@@ -63,6 +64,7 @@ impl TrackedCall {
             arguments: call.arguments.clone(),
             ahead: seen,
             shown: None,
+            has_input: false,
             shown_approval: None,
             approval: None,
             hold: None,
@@ -84,7 +86,10 @@ impl TrackedCall {
         if self.ahead.is_some() {
             return;
         }
-        if self.shown.is_none() {
+        // The connection may have been lost before the input arrived. Only the hand-over may make it available to a
+        // client tool, so it is streamed again.
+        let lacks_input = !dynamic && !self.has_input;
+        if self.shown.is_none() || lacks_input {
             let (tool_call_id, tool_name) = (self.call_id.clone(), self.tool.clone());
             out.push(Chunk::ToolInputStart { tool_call_id, tool_name, dynamic });
             let (tool_call_id, input_text_delta) = (self.call_id.clone(), self.arguments.to_string());
@@ -235,6 +240,7 @@ impl TrackedCall {
     fn reach(&mut self, is_reached: impl FnOnce(&SeenTool) -> bool) {
         if let Some(seen) = self.ahead.take_if(|seen| is_reached(seen)) {
             self.shown = Some(seen.state);
+            self.has_input = seen.has_input;
             self.shown_approval = seen.approval_id;
         }
     }
