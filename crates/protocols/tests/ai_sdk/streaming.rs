@@ -7,12 +7,15 @@ use crate::chat_client::{client_tools, fold, fresh, lines, stream};
 use crate::run_script::RunScript;
 
 fn texts(message: &UiMessage) -> Vec<(&str, &str, bool)> {
-    let text = |part| match part {
-        &UiPart::Text { ref text, discarded, .. } => Some(("text", text.as_str(), discarded)),
-        &UiPart::Reasoning { ref text, discarded, .. } => Some(("reasoning", text.as_str(), discarded)),
-        _ => None,
-    };
-    message.parts.iter().filter_map(text).collect()
+    let mut texts = Vec::new();
+    for part in &message.parts {
+        match part {
+            UiPart::Text { text, discarded, .. } => texts.push(("text", text.as_str(), *discarded)),
+            UiPart::Reasoning { text, discarded, .. } => texts.push(("reasoning", text.as_str(), *discarded)),
+            _ => {}
+        }
+    }
+    texts
 }
 
 fn end(script: &mut RunScript) -> UiMessage {
