@@ -40,7 +40,8 @@ pub enum ChatAction {
         /// The message to answer again.
         after: String,
     },
-    /// The last message is the assistant's. Without decisions and outputs the client only wants to follow the run.
+    /// The client posts an assistant message: the last one, or the one that `messageId` names. Without decisions and
+    /// outputs it only wants to follow the run.
     Continue { message_id: String, decisions: Vec<AiDecision>, outputs: Vec<ClientToolOutput>, seen: Seen },
     /// The history is empty, or ends with neither a user nor an assistant message.
     Nothing,
@@ -107,6 +108,16 @@ fn submitted(
     message_id: Option<&str>,
     list_path: &JsonPath<'_>,
 ) -> Result<ChatAction, ChatRequestError> {
+    // Newer clients can answer approvals of an assistant message that is not the last one.
+    let is_answered = |message: &Value| {
+        let text = |name| message.get(name).and_then(Value::as_str);
+        message_id.is_some() && text("id") == message_id && text("role") == Some("assistant")
+    };
+    if let Some(index) = messages.iter().rposition(is_answered)
+        && let Some(message) = messages.get(index)
+    {
+        return continued(message, &list_path.index(index));
+    }
     let Some((last, earlier)) = messages.split_last() else { return Ok(ChatAction::Nothing) };
     let path = list_path.index(earlier.len());
     match text_field(last, "role", &path)? {

@@ -106,6 +106,24 @@ fn answers_of_all_steps_are_read() {
 }
 
 #[test]
+fn an_earlier_message_can_be_answered_while_another_one_is_queued() {
+    let parts = json!([
+        {"type": "step-start"},
+        {"type": "dynamic-tool", "toolName": "pay", "toolCallId": "c", "state": "approval-responded", "input": {},
+         "approval": {"id": "apr_c", "approved": false}},
+    ]);
+    let mut request = body(&[user("u1", "hi"), assistant(&parts), user("u2", "and then?")]);
+    request["messageId"] = json!("msg_run_1");
+    match action(&request) {
+        ChatAction::Continue { message_id, decisions, .. } => {
+            assert_eq!(message_id, "msg_run_1");
+            assert_eq!(decisions.len(), 1);
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
 fn without_answers_the_client_only_follows_the_run() {
     match action(&body(&[user("u1", "hi"), assistant(&json!([{"type": "step-start"}]))])) {
         ChatAction::Continue { decisions, outputs, .. } => {
