@@ -7,10 +7,10 @@ mod ending;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use self::answer::{AnswerPart, StepAnswer};
-use self::call::{ShownSuspension, TrackedCall};
+use self::call::{CallOutcome, ShownSuspension, TrackedCall};
 use super::chunk::Chunk;
 use super::message_id;
 use super::seen::Seen;
@@ -160,24 +160,32 @@ impl ChunkEncoder {
                 self.answer.delta(AnswerPart::Reasoning, (message_id, *attempt), *offset, text, out);
             }
             Body::StepReset { message_id, attempt } => self.answer.reset(message_id, *attempt, out),
-            Body::CallRequested { .. }
-            | Body::ApprovalRequested { .. }
-            | Body::ApprovalVoided { .. }
-            | Body::Approved { .. }
-            | Body::Denied { .. }
-            | Body::Suspended { .. }
-            | Body::CallResumed { .. }
-            | Body::ExecutionStarted { .. }
-            | Body::Succeeded { .. }
-            | Body::Failed { .. }
-            | Body::Cancelled { .. } => self.push_to_call(&item.body, out),
+            Body::CallRequested { call } => self.request_call(call, out),
+            Body::ApprovalRequested { call, approval_id, .. } => {
+                self.ask_for_approval(call, approval_id, out)
+            }
+            Body::ApprovalVoided { call_id, approval_id } => self.void_approval(call_id, approval_id),
+            Body::Approved { call_id, approval_id, arguments, .. } => {
+                self.approve(call_id, approval_id, arguments.as_ref(), out);
+            }
+            Body::Denied { call_id, approval_id, .. } => self.deny(call_id, approval_id, out),
+            Body::Suspended { call, suspension } => self.suspend(call, suspension, out),
+            Body::CallResumed { call_id, .. } => self.resume_call(call_id, out),
+            Body::ExecutionStarted { call_id, .. } => self.moves(call_id),
+            Body::Succeeded { call_id, result, warning, .. } => {
+                self.succeed(call_id, result, warning.as_deref(), out);
+            }
+            Body::Failed { call_id, message, outcome_unknown, .. } => {
+                self.settle(call_id, CallOutcome::failed(message, *outcome_unknown), out);
+            }
+            Body::Cancelled { call_id, reason, outcome_unknown, .. } => {
+                self.settle(call_id, CallOutcome::cancelled(reason, *outcome_unknown), out);
+            }
             Body::ToolLog { call_id, tool, text } => {
-                let data = json!({"call_id": call_id, "tool": tool, "text": text});
-                out.push(Chunk::transient("data-log", data));
+                out.push(tool_note("data-log", call_id, tool, "text", &json!(text)));
             }
             Body::ToolProgress { call_id, tool, progress } => {
-                let data = json!({"call_id": call_id, "tool": tool, "progress": progress});
-                out.push(Chunk::transient("data-progress", data));
+                out.push(tool_note("data-progress", call_id, tool, "progress", progress));
             }
             // Arguments have no call id while they are streamed; the call brings them whole. Messages to the model and
             // bookkeeping of the run have no form in this protocol.
@@ -249,4 +257,8 @@ impl ChunkEncoder {
             self.reported_status = self.status;
         }
     }
+}
+
+fn tool_note(name: &str, call_id: &str, tool: &str, key: &str, value: &Value) -> Chunk {
+    Chunk::transient(name, json!({"call_id": call_id, "tool": tool, key: value}))
 }

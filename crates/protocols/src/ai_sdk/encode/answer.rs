@@ -81,8 +81,8 @@ impl StepAnswer {
             AnswerPart::Reasoning if self.text.sent_chars > 0 => return,
             AnswerPart::Reasoning => {}
         }
-        if let Some(news) = self.progress(part).missing_from(offset, text).map(str::to_owned) {
-            self.send(part, &news, out);
+        if let Some(news) = self.progress(part).missing_from(offset, text) {
+            self.send(part, news, out);
         }
     }
 
@@ -111,8 +111,8 @@ impl StepAnswer {
     }
 
     fn finish_part(&mut self, part: AnswerPart, whole: &str, out: &mut Vec<Chunk>) {
-        match whole.strip_prefix(&*self.progress(part).sent).map(str::to_owned) {
-            Some(rest) => self.send(part, &rest, out),
+        match whole.strip_prefix(&*self.progress(part).sent) {
+            Some(rest) => self.send(part, rest, out),
             None => {
                 // The deltas were of another answer.
                 self.close(part, true, out);

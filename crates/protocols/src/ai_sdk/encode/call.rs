@@ -53,6 +53,24 @@ pub(super) enum CallOutcome {
     Denied,
 }
 
+impl CallOutcome {
+    pub(super) fn failed(message: &str, outcome_unknown: bool) -> Self {
+        Self::Error(match outcome_unknown {
+            true => format!("{message}; an earlier attempt may have taken effect"),
+            false => message.into(),
+        })
+    }
+
+    /// With the text that the model reads.
+    pub(super) fn cancelled(reason: &str, outcome_unknown: bool) -> Self {
+        Self::Error(match (outcome_unknown, reason) {
+            (true, _) => "Cancelled; it may have taken effect".into(),
+            (false, "") => "Cancelled".into(),
+            (false, reason) => format!("Cancelled: {reason}"),
+        })
+    }
+}
+
 impl TrackedCall {
     /// `seen`: the call as the client already shows it.
     pub(super) fn new(call: &RequestedCall, step: u32, is_client_tool: bool, seen: Option<SeenTool>) -> Self {

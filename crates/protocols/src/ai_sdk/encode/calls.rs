@@ -1,88 +1,15 @@
-//! Items about tool calls: which chunks they produce, and what the stream still has to wait for.
+//! Items about tool calls: the chunks that they produce, and what the stream still has to wait for.
 
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 use super::ChunkEncoder;
 use super::call::{CallHold, CallOutcome, ShownSuspension, TrackedCall};
 use crate::ai_sdk::chunk::{Chunk, RawOutput};
-use crate::feed::{Body, RequestedCall, Suspension, SuspensionKind};
+use crate::feed::{RequestedCall, Suspension, SuspensionKind};
 
 impl ChunkEncoder {
-    pub(super) fn push_to_call(&mut self, body: &Body, out: &mut Vec<Chunk>) {
-        match body {
-            Body::CallRequested { call } => self.request_call(call, out),
-            Body::ApprovalRequested { call, approval_id, .. } => {
-                self.ask_for_approval(call, approval_id, out);
-            }
-            Body::ApprovalVoided { call_id, approval_id } => {
-                self.awaited_approvals.remove(approval_id);
-                self.moves(call_id);
-            }
-            Body::Approved { call_id, approval_id, arguments, .. } => {
-                self.awaited_approvals.remove(approval_id);
-                self.moves(call_id);
-                self.approve(call_id, approval_id, arguments.as_ref(), out);
-            }
-            Body::Suspended { call, suspension } => self.suspend(call, suspension, out),
-            Body::CallResumed { call_id, .. } => {
-                self.awaited_outputs.remove(call_id);
-                self.moves(call_id);
-                self.close_suspension(call_id, out);
-                if let Some(call) = self.calls.get_mut(call_id) {
-                    call.hold = None;
-                }
-            }
-            Body::ExecutionStarted { call_id, .. } => self.moves(call_id),
-            Body::Succeeded { call_id, result, warning, .. } => {
-                if let (Some(warning), Some(call)) = (warning, self.calls.get(call_id)) {
-                    call.warn(warning, out);
-                }
-                self.settle(call_id, CallOutcome::Output(RawOutput::from(&**result)), out);
-            }
-            Body::Failed { call_id, message, outcome_unknown, .. } => {
-                let text = match outcome_unknown {
-                    true => format!("{message}; an earlier attempt may have taken effect"),
-                    false => message.clone(),
-                };
-                self.settle(call_id, CallOutcome::Error(text), out);
-            }
-            Body::Cancelled { call_id, reason, outcome_unknown, .. } => {
-                self.settle(call_id, CallOutcome::Error(cancelled_text(reason, *outcome_unknown)), out);
-            }
-            Body::Denied { call_id, approval_id, .. } => {
-                self.awaited_approvals.remove(approval_id);
-                self.settle(call_id, CallOutcome::Denied, out);
-            }
-            Body::RunQueued
-            | Body::RunStarted
-            | Body::RunWaiting { .. }
-            | Body::RunResumed
-            | Body::RunInterrupting
-            | Body::RunEnding
-            | Body::RunEnded { .. }
-            | Body::RunRecovered
-            | Body::StepStarted { .. }
-            | Body::StepEnded { .. }
-            | Body::UserMessage { .. }
-            | Body::AssistantMessage { .. }
-            | Body::ToolMessage { .. }
-            | Body::Note { .. }
-            | Body::ModelRetrying { .. }
-            | Body::StateChanged { .. }
-            | Body::ChildStarted { .. }
-            | Body::ChildEnded { .. }
-            | Body::PhaseAnswered
-            | Body::Unreadable
-            | Body::TextDelta { .. }
-            | Body::ReasoningDelta { .. }
-            | Body::ArgumentsDelta { .. }
-            | Body::StepReset { .. }
-            | Body::ToolLog { .. }
-            | Body::ToolProgress { .. } => {}
-        }
-    }
-
-    fn request_call(&mut self, call: &RequestedCall, out: &mut Vec<Chunk>) {
+    pub(super) fn request_call(&mut self, call: &RequestedCall, out: &mut Vec<Chunk>) {
         if self.calls.contains_key(&call.call_id) {
             return;
         }
@@ -95,7 +22,7 @@ impl ChunkEncoder {
         self.calls.insert(call.call_id.clone(), tracked);
     }
 
-    fn ask_for_approval(&mut self, call: &RequestedCall, approval_id: &str, out: &mut Vec<Chunk>) {
+    pub(super) fn ask_for_approval(&mut self, call: &RequestedCall, approval_id: &str, out: &mut Vec<Chunk>) {
         // Only if the event with the request cannot be decoded.
         self.request_call(call, out);
         self.moving.remove(&call.call_id);
@@ -105,14 +32,32 @@ impl ChunkEncoder {
         }
     }
 
-    fn approve(&mut self, call_id: &str, approval_id: &str, edited: Option<&Value>, out: &mut Vec<Chunk>) {
+    pub(super) fn void_approval(&mut self, call_id: &str, approval_id: &str) {
+        self.awaited_approvals.remove(approval_id);
+        self.moves(call_id);
+    }
+
+    pub(super) fn approve(
+        &mut self,
+        call_id: &str,
+        approval_id: &str,
+        edited: Option<&Value>,
+        out: &mut Vec<Chunk>,
+    ) {
+        self.awaited_approvals.remove(approval_id);
+        self.moves(call_id);
         let in_last_step = self.is_in_last_step(call_id);
         if let Some(call) = self.calls.get_mut(call_id) {
             call.approved(approval_id, edited, in_last_step, out);
         }
     }
 
-    fn suspend(&mut self, call: &RequestedCall, suspension: &Suspension, out: &mut Vec<Chunk>) {
+    pub(super) fn deny(&mut self, call_id: &str, approval_id: &str, out: &mut Vec<Chunk>) {
+        self.awaited_approvals.remove(approval_id);
+        self.settle(call_id, CallOutcome::Denied, out);
+    }
+
+    pub(super) fn suspend(&mut self, call: &RequestedCall, suspension: &Suspension, out: &mut Vec<Chunk>) {
         self.request_call(call, out);
         self.moving.remove(&call.call_id);
         let in_last_step = self.is_in_last_step(&call.call_id);
@@ -135,7 +80,29 @@ impl ChunkEncoder {
         self.suspensions.insert(call.call_id.clone(), shown);
     }
 
-    fn settle(&mut self, call_id: &str, outcome: CallOutcome, out: &mut Vec<Chunk>) {
+    pub(super) fn resume_call(&mut self, call_id: &str, out: &mut Vec<Chunk>) {
+        self.awaited_outputs.remove(call_id);
+        self.moves(call_id);
+        self.close_suspension(call_id, out);
+        if let Some(call) = self.calls.get_mut(call_id) {
+            call.hold = None;
+        }
+    }
+
+    pub(super) fn succeed(
+        &mut self,
+        call_id: &str,
+        result: &RawValue,
+        warning: Option<&str>,
+        out: &mut Vec<Chunk>,
+    ) {
+        if let (Some(warning), Some(call)) = (warning, self.calls.get(call_id)) {
+            call.warn(warning, out);
+        }
+        self.settle(call_id, CallOutcome::Output(RawOutput::from(result)), out);
+    }
+
+    pub(super) fn settle(&mut self, call_id: &str, outcome: CallOutcome, out: &mut Vec<Chunk>) {
         self.awaited_outputs.remove(call_id);
         self.moving.remove(call_id);
         self.close_suspension(call_id, out);
@@ -157,7 +124,7 @@ impl ChunkEncoder {
     }
 
     /// The call executes, or is about to.
-    fn moves(&mut self, call_id: &str) {
+    pub(super) fn moves(&mut self, call_id: &str) {
         if self.is_waiting {
             self.moving.insert(call_id.into());
         }
@@ -165,14 +132,5 @@ impl ChunkEncoder {
 
     fn is_in_last_step(&self, call_id: &str) -> bool {
         self.calls.get(call_id).is_some_and(|call| call.step == self.last_step())
-    }
-}
-
-/// As the model reads it.
-fn cancelled_text(reason: &str, outcome_unknown: bool) -> String {
-    match (outcome_unknown, reason) {
-        (true, _) => "Cancelled; it may have taken effect".into(),
-        (false, "") => "Cancelled".into(),
-        (false, reason) => format!("Cancelled: {reason}"),
     }
 }
