@@ -210,14 +210,9 @@ impl MessageReducer {
         }
     }
 
-    /// The part of the call: in the current step, or the last one before it.
     fn call(&mut self, call_id: &str) -> Option<&mut UiToolPart> {
-        let step = self.step_begin();
-        let position = |part: &UiPart| matches!(part, UiPart::Tool(tool) if tool.call_id == call_id);
-        let parts = &self.message.parts;
-        let in_step = parts.iter().skip(step).position(position).map(|index| index + step);
-        let index = in_step.or_else(|| parts.iter().rposition(position))?;
-        self.message.parts.get_mut(index).and_then(tool_part)
+        let parts = self.message.parts.iter_mut().rev();
+        parts.filter_map(tool_part).find(|part| part.call_id == call_id)
     }
 
     fn step_begin(&self) -> usize {

@@ -328,3 +328,57 @@ fn a_call_that_sequential_execution_has_not_reached_is_gated_in_the_continuation
     let chunks = client.continue_over(&script, &Accepted::approval("apr_a"), wait_1, wait_2);
     assert_eq!(kinds(&chunks), ["start", "tool-output-denied", "tool-approval-request", "finish"]);
 }
+
+#[test]
+fn an_answer_that_changes_the_arguments_is_shown_before_they_are_approved() {
+    let a = call("a", "transfer");
+    let mut changed = a.clone();
+    changed.arguments = json!({"to": "carl"});
+    let mut script = RunScript::begun();
+    script.answer("", std::slice::from_ref(&a));
+    script.suspend(&a, "apr_q", SuspensionKind::Question).waits_for_approval();
+    script.call_resumed(&a, "apr_q").resumed().ask(&changed, "apr_a").waits_for_approval();
+    let client = ChatClient::of(&fresh(&script));
+    assert_eq!(client.tool("a").input, Some(json!({"to": "carl"})));
+    assert_eq!(client.state("a"), ToolState::ApprovalRequested);
+}
+
+#[test]
+fn a_wait_ends_the_stream_even_if_the_outcome_of_a_call_cannot_be_decoded() {
+    let a = call("a", "transfer");
+    let mut script = two_held();
+    let wait = script.waits[0];
+    script.approved(&a, "apr_a").resumed().executing(&a).stored(Body::Unreadable).waits_for_approval();
+    let mut client = ChatClient::of(&fresh_until(&script, wait));
+    client.respond("apr_a", true, None);
+    let chunks = client.continue_over(&script, &Accepted::approval("apr_a"), wait, script.items.len());
+    assert_eq!(kinds(&chunks), ["start", "finish"]);
+}
+
+#[test]
+fn a_message_that_claims_another_approval_is_corrected() {
+    let mut script = RunScript::begun();
+    let a = call("a", "transfer");
+    script.answer("", std::slice::from_ref(&a)).ask(&a, "apr_a").waits_for_approval();
+    let mut forged = RunScript::begun();
+    forged.answer("", std::slice::from_ref(&a)).ask(&a, "apr_x").waits_for_approval();
+    let mut client = ChatClient::of(&fresh(&forged));
+    let wait = script.waits[0];
+    let chunks = client.continue_over(&script, &Accepted::default(), wait, wait);
+    assert_eq!(kinds(&chunks), ["start", "tool-approval-request", "finish"]);
+    assert_eq!(client.tool("a").approval.as_ref().unwrap().id, "apr_a");
+}
+
+#[test]
+fn a_second_approval_is_requested_while_the_run_executes() {
+    let (a, b) = (call("a", "transfer"), call("b", "slow"));
+    let mut script = RunScript::begun();
+    script.answer("", &[a.clone(), b.clone()]).ask(&a, "apr_1").executing(&b).approved(&a, "apr_1");
+    // The client loses its connection here, and the tool changes before the call is dispatched.
+    let mut client = ChatClient::of(&stream_while_executing(&script));
+    script.ask(&a, "apr_2");
+    let stored = script.items.len();
+    script.succeeded(&b, "1").waits_for_approval();
+    let chunks = client.continue_over(&script, &Accepted::default(), stored, script.items.len());
+    assert_eq!(kinds(&chunks), ["start", "tool-approval-request", "tool-output-available", "finish"]);
+}

@@ -366,6 +366,11 @@ impl Story {
             self.calls[index].state = StoryState::AwaitsRest(id);
             return;
         }
+        if kind == StoryKind::Approved && random.one_in(8) {
+            // The tool changed after the approval: dispatch holds the call again.
+            self.gate(index);
+            return;
+        }
         self.calls[index].state = StoryState::Settled;
         match random.below(5) {
             0 => self.script.failed(&call, "it broke"),

@@ -112,7 +112,7 @@ fn a_restart_that_was_not_announced_is_noticed_by_its_attempt() {
 }
 
 #[test]
-fn reasoning_after_text_follows_with_the_whole_answer() {
+fn reasoning_after_text_is_a_part_of_its_own() {
     let mut script = RunScript::begun();
     script.reasoning_delta("First. ").delta("Text ").reasoning_delta("Second.").delta("ends.");
     script.answer_with_reasoning(Some("First. Second."), "Text ends.", &[]);

@@ -74,12 +74,9 @@ impl StepAnswer {
             self.discard(out);
         }
         self.attempt = Some(attempt);
-        match part {
-            // Front ends show that the model is reasoning until its part ends, so the text ends it. The rest of the
-            // reasoning, if any, follows with the whole answer.
-            AnswerPart::Text => self.close(AnswerPart::Reasoning, false, out),
-            AnswerPart::Reasoning if self.text.sent_chars > 0 => return,
-            AnswerPart::Reasoning => {}
+        // Front ends show that the model is reasoning until that part ends.
+        if part == AnswerPart::Text {
+            self.close(AnswerPart::Reasoning, false, out);
         }
         if let Some(news) = self.progress(part).missing_from(offset, text) {
             self.send(part, news, out);
