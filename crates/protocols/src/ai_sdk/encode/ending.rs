@@ -23,7 +23,7 @@ impl ChunkEncoder {
     pub(super) fn end_run(&mut self, end: &RunEnd, usage: Usage, out: &mut Vec<Chunk>) {
         self.close_parts(out);
         // A client that posts by itself when the last step's calls have results would post after the end too, forever.
-        // With another step begun there is nothing to post.
+        // With another step begun there is nothing to post. The metadata that follows makes the client show the step.
         if self.step_has_calls && self.seen.steps <= self.step {
             out.extend([Chunk::StartStep, Chunk::FinishStep]);
         }
