@@ -21,7 +21,8 @@ use crate::feed::{Body, Item, WaitingOn};
 /// [Push](Self::push) every item of the run from its first, whether the stream is new, is resumed, or continues a
 /// message: a resumed stream is a full replay, and a continuation produces chunks only for what the client lacks.
 /// Whenever all items of a commit are pushed and no further item is at hand, call [`Self::idle`]: it ends the stream
-/// if the run waits. In the middle of a commit a run can seem to wait that does not. When [`Self::is_done`], send [`DONE`](super::DONE) and close.
+/// if the run waits. In the middle of a commit a run can seem to wait that does not. When [`Self::is_done`], send
+/// [`DONE`](super::DONE) and close.
 #[derive(Clone, Debug)]
 pub struct ChunkEncoder {
     client_tools: BTreeSet<String>,
