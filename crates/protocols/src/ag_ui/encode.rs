@@ -38,6 +38,8 @@ pub struct AgUiEncoder {
     /// The conversation or the state has changed since the last snapshots.
     pub(super) is_stale: bool,
     answer: Option<AgUiAnswer>,
+    /// The user's message of the run is in the log. A queued run does not have it yet.
+    has_question: bool,
     /// The message id of the open step, as long as the answer is not complete.
     unanswered: Option<String>,
     open_step: Option<String>,
@@ -78,6 +80,7 @@ impl AgUiEncoder {
             needs_correction: false,
             is_stale: true,
             answer: None,
+            has_question: false,
             unanswered: None,
             open_step: None,
             holdpoint_run: None,
@@ -93,7 +96,7 @@ impl AgUiEncoder {
         let mut encoder = Self::new(AgUiSegment { new_after: u64::MAX, ..segment });
         encoder.begin();
         encoder.phase = AgUiPhase::Live;
-        encoder.send_snapshots(None);
+        encoder.send_snapshots();
         encoder.finish_run(Some(AgUiOutcome::Success { pending_tool_call_ids: Vec::new() }), Map::new());
         encoder.out
     }
@@ -218,7 +221,10 @@ impl AgUiEncoder {
         // survive the snapshot, and the rest of it would be appended twice.
         let broken_off = self.unanswered.as_deref().map(reasoning_id);
         let broken_off = broken_off.filter(|id| self.segment.client_message_ids.contains(id));
-        self.send_snapshots(broken_off);
+        if self.has_question || !self.client_has_messages() {
+            self.send_messages(broken_off);
+        }
+        self.send_state();
         if self.end.is_some() {
             self.finish_past_end();
         } else {
@@ -260,7 +266,7 @@ impl AgUiEncoder {
             Body::RunEnded { end, usage } => self.end = Some((end.clone(), *usage)),
             Body::StepStarted { message_id } => self.start_step(message_id, item.step),
             Body::StepEnded { .. } => self.finish_step(),
-            Body::UserMessage { .. } => self.check_client_history(),
+            Body::UserMessage { .. } => self.read_question(),
             Body::AssistantMessage { id, text, reasoning, .. } => {
                 self.complete_answer(id, text, reasoning.as_deref());
             }
@@ -335,13 +341,19 @@ impl AgUiEncoder {
     }
 
     /// The thread may have been continued elsewhere since the client last read it. Its history is complete only once
-    /// the message that starts the run is in it.
-    fn check_client_history(&mut self) {
-        let mut messages = self.conversation.messages().iter().filter(|message| !message.is_reasoning());
-        if !messages.all(|message| self.segment.client_message_ids.contains(message.id())) {
+    /// the message that starts the run is in it; until then a snapshot would remove that message from the client.
+    fn read_question(&mut self) {
+        self.has_question = true;
+        if !self.client_has_messages() {
             self.send_messages(None);
         }
         self.is_stale = true;
+    }
+
+    /// Whether the client has all messages of the conversation. Reasoning stays out: clients need not send it back.
+    fn client_has_messages(&self) -> bool {
+        let mut messages = self.conversation.messages().iter().filter(|message| !message.is_reasoning());
+        messages.all(|message| self.segment.client_message_ids.contains(message.id()))
     }
 
     fn send_delta(
@@ -511,8 +523,12 @@ impl AgUiEncoder {
         });
     }
 
-    pub(super) fn send_snapshots(&mut self, blank_reasoning: Option<String>) {
-        self.send_messages(blank_reasoning);
+    pub(super) fn send_snapshots(&mut self) {
+        self.send_messages(None);
+        self.send_state();
+    }
+
+    fn send_state(&mut self) {
         self.emit(AgUiKind::StateSnapshot { snapshot: self.state.clone() });
         self.is_stale = false;
     }
@@ -523,6 +539,10 @@ impl AgUiEncoder {
         let mut messages = self.conversation.messages().to_vec();
         messages.extend(blank_reasoning.map(|id| AgUiMessage::Reasoning { id, content: String::new() }));
         self.needs_correction = false;
+        if self.phase == AgUiPhase::Live {
+            self.segment.client_message_ids =
+                messages.iter().map(|message| message.id().to_owned()).collect();
+        }
         self.emit(AgUiKind::MessagesSnapshot { messages });
     }
 

@@ -42,7 +42,7 @@ impl AgUiEncoder {
             return;
         }
         if self.is_stale || self.needs_correction {
-            self.send_snapshots(None);
+            self.send_snapshots();
         }
         // The outcome has no place for calls of client tools beside interrupts. The client answers the interrupts
         // first; the run that continues then names the calls again.
