@@ -24,6 +24,7 @@ mod request;
 mod result_text;
 mod segment;
 mod snapshot;
+mod translate;
 mod verify;
 mod verify_forms;
 

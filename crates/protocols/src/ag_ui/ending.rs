@@ -74,8 +74,8 @@ impl AgUiEncoder {
         }
     }
 
-    /// The run was over before the client asked. The client is not told of an error twice, and only `RUN_FINISHED`
-    /// makes it forget interrupts that nobody can answer any more.
+    /// The run was over before the client asked. An error is not reported again, and only `RUN_FINISHED` makes the client
+    /// forget interrupts that cannot be answered any more.
     pub(super) fn finish_past_end(&mut self) {
         let metadata = self.end.as_ref().map(|(end, _)| end_metadata(end)).unwrap_or_default();
         let success = AgUiOutcome::Success { pending_tool_call_ids: Vec::new() };
@@ -101,9 +101,13 @@ impl AgUiEncoder {
         interrupts
     }
 
-    /// Without those that the client has just answered: the run below has not processed the answers yet.
+    /// Those below delegated runs that have not returned. An answer that the client has just given counts, even if the
+    /// run below has not processed it yet.
     fn open_delegated(&self) -> impl Iterator<Item = &AgUiDelegatedHold> {
-        self.delegated.iter().filter(|hold| !self.segment.decided.contains(&hold.id))
+        let calls = self.conversation.calls();
+        let is_open = |run: &str| calls.open_children().any(|(_, child)| child == run);
+        let unanswered = self.delegated.iter().filter(|hold| !self.segment.decided.contains(&hold.id));
+        unanswered.filter(move |hold| is_open(&hold.child_run_id))
     }
 
     /// Calls that the client has to run, whichever segment asked for them.

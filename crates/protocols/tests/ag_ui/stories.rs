@@ -425,7 +425,7 @@ fn subagent_is_announced_while_the_run_waits_for_it() {
         let mut client = asked("How many?");
         let mut stream = Stream::open(segment(&client, dialect, "r1", 0));
         stream.push_all(&story.items[..before]);
-        assert!(!stream.encoder.is_done(), "nobody but the child has to act");
+        assert!(!stream.encoder.is_done(), "only the child has to act");
         stream.push_all(&story.items[before..]).assert_done();
         client.apply_all(&stream.events);
         let announced = stream.all("SUBAGENT_STARTED");

@@ -252,7 +252,7 @@ fn older_clients_get_nothing_that_they_do_not_know() {
     let interrupt = json!({"type": "interrupt", "interrupts": [expiring]});
     assert_eq!(broken(&[finished_as(interrupt)]), AgUiRule::UnknownField);
     let parts = with(call("RESULT"), "content", json!([{"type": "text", "text": "1"}]));
-    assert_eq!(broken(&[parts.clone()]), AgUiRule::Malformed);
+    assert_eq!(broken(std::slice::from_ref(&parts)), AgUiRule::Malformed);
     assert_eq!(broken(&[with(text("START", "m"), "subagentRunId", json!("a"))]), AgUiRule::UnknownField);
     assert_legal(&[started(), parts, finished()]);
 }
