@@ -273,10 +273,6 @@ impl AgUiEncoder {
         let mut messages = self.conversation.messages().to_vec();
         messages.extend(blank_reasoning.map(|id| AgUiMessage::Reasoning { id, content: String::new() }));
         self.needs_correction = false;
-        if self.phase == AgUiPhase::Live {
-            self.segment.client_message_ids =
-                messages.iter().map(|message| message.id().to_owned()).collect();
-        }
         self.emit(AgUiKind::MessagesSnapshot { messages });
     }
 

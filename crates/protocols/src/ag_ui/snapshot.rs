@@ -49,9 +49,8 @@ pub(super) struct AgUiResult {
     pub(super) message_id: String,
     pub(super) call_id: String,
     pub(super) settlement: AgUiSettlement,
-    /// The client supplied the result and shows it. False in `differs`: with the same text.
+    /// The client supplied the result and shows it.
     pub(super) is_supplied: bool,
-    pub(super) differs: bool,
     pub(super) child_run_id: Option<String>,
 }
 
@@ -240,7 +239,7 @@ impl AgUiConversation {
         call.hold = None;
         let settlement = settlement.with_edited(call.edited.as_ref());
         let (is_supplied, child_run_id) = (call.is_supplied, call.child_run_id.clone());
-        let differs = message::set_result(&mut self.messages, call_id, message_id.clone(), settlement.text());
+        message::set_result(&mut self.messages, call_id, message_id.clone(), settlement.text());
         let call_id = call_id.to_owned();
         AgUiChange::Settled(AgUiResult {
             announcement,
@@ -248,7 +247,6 @@ impl AgUiConversation {
             call_id,
             settlement,
             is_supplied,
-            differs,
             child_run_id,
         })
     }

@@ -210,8 +210,7 @@ impl AgUiEncoder {
     }
 
     fn send_result(&mut self, result: AgUiResult) {
-        let AgUiResult { announcement, message_id, call_id, settlement, is_supplied, differs, child_run_id } =
-            result;
+        let AgUiResult { announcement, message_id, call_id, settlement, is_supplied, child_run_id } = result;
         if let Some(announcement) = announcement {
             self.send_call(announcement);
         }
@@ -220,8 +219,7 @@ impl AgUiEncoder {
             self.finish_subagent(child, &settlement);
         }
         if is_supplied {
-            // A second result would be a second message. The client's own is replaced at the end if it differs.
-            self.needs_correction |= differs;
+            // A second result would be a second message. The snapshot at the end has the text of the log.
             return;
         }
         let content = settlement.text().to_owned();

@@ -306,12 +306,16 @@ fn reset_of_a_visible_answer_removes_it_and_streams_the_next_attempt() {
         story.event(Body::ModelRetrying { attempt: 2 }).reset(2).text_delta(1, 8, "ning");
         story
             .text_delta(2, 0, "Good")
+            .text_delta(1, 4, " mor")
             .text_delta(2, 4, " day")
             .answer("Good day.", &[])
             .end_step()
             .complete();
         let mut client = asked("Hi");
         let stream = play_whole(&mut client, dialect, &story);
+        let deltas: Vec<_> =
+            stream.all("TEXT_MESSAGE_CONTENT").iter().map(|event| event["delta"].clone()).collect();
+        assert_eq!(deltas, ["Good mor", "Good", " day", "."]);
         let snapshot = stream.all("MESSAGES_SNAPSHOT")[0];
         assert!(
             snapshot["messages"].as_array().unwrap().iter().all(|message| message["role"] != "assistant")

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use protocols::ag_ui::{
-    AgUiAnswerable, AgUiConversation, AgUiDelegatedHold, AgUiDialect, AgUiEncoder, AgUiSegment,
+    AgUiAnswerable, AgUiConversation, AgUiDelegatedHold, AgUiDialect, AgUiEncoder, AgUiMessage, AgUiSegment,
 };
 use protocols::feed::{Body, RequestedCall, RunEnd, Suspension, SuspensionKind, WaitingOn};
 use serde_json::{Value, json};
@@ -594,7 +594,9 @@ fn reload_while_the_model_writes_follows_the_answer() {
         client.messages.push(json!({"id": "msg_run_1_1", "role": "assistant", "content": "I am"}));
         let connect = segment(&client, dialect, "fresh", new_after);
         let stream = play(&mut client, connect, &story.items);
-        assert_eq!(stream.types()[2], "MESSAGES_SNAPSHOT");
+        let restated = stream.events[2]["messages"].as_array().unwrap();
+        let blank = json!({"id": "msg_run_1_1_reasoning", "role": "reasoning", "content": ""});
+        assert_eq!(restated[1], blank, "a client keeps reasoning that a snapshot does not have");
         assert_eq!(client.messages[1]["content"], "Thinking");
         assert_eq!(client.messages[2]["content"], "I am writing.");
         assert_eq!(client.messages.len(), 3);
@@ -623,4 +625,64 @@ fn late_result_under_eager_is_the_result_of_its_call_and_the_placeholder_is_not(
         assert_eq!(result["content"], "paid");
         assert_eq!(client.messages.len(), 6);
     }
+}
+
+#[test]
+fn reload_while_the_run_is_queued_keeps_the_message_that_it_will_answer() {
+    for dialect in DIALECTS {
+        let mut story = Story::begin("Pay");
+        story.final_answer("Paid.");
+        let answer =
+            AgUiMessage::Assistant { id: "a1".into(), content: Some("Hi.".into()), tool_calls: Vec::new() };
+        for client_has_all in [true, false] {
+            let mut client = Client::new();
+            if client_has_all {
+                client.messages.push(json!({"id": "a1", "role": "assistant", "content": "Hi."}));
+            }
+            client.messages.push(json!({"id": "u1", "role": "user", "content": "Pay"}));
+            let mut connect = segment(&client, dialect, "fresh", 1);
+            connect.earlier = vec![answer.clone()];
+            let stream = play(&mut client, connect, &story.items);
+            // The last snapshot is that of every continuation.
+            let restated = stream.all("MESSAGES_SNAPSHOT").len();
+            assert_eq!(restated, if client_has_all { 1 } else { 3 });
+            let of: Vec<_> = client.messages.iter().map(|message| message["id"].clone()).collect();
+            assert_eq!(of, ["a1", "u1", "msg_run_1_1"]);
+        }
+    }
+}
+
+#[test]
+fn result_that_the_client_sent_is_replaced_by_what_the_log_has() {
+    let (mut story, pick) = picking();
+    let mut client = Client::with_user_message("u1", "Pick");
+    let first = with_client_tool(&client, AgUiDialect::V1_0, "r1", 0);
+    play(&mut client, first, &story.items);
+    client
+        .messages
+        .push(json!({"id": "x", "role": "tool", "toolCallId": "call_1", "content": "{ \"a\": 1 }"}));
+    let mut segment = with_client_tool(&client, AgUiDialect::V1_0, "r2", story.last_seq());
+    segment.decided.insert("sus_1".into());
+    story.resume_call(&pick, "sus_1").resume().succeed(&pick, r#"{"a":1}"#).tool_message(&pick, r#"{"a":1}"#);
+    story.end_step().final_answer("Done.");
+    play(&mut client, segment, &story.items);
+    let result = json!({"id": "x", "role": "tool", "toolCallId": "call_1", "content": r#"{"a":1}"#});
+    assert_eq!(client.messages[2], result);
+}
+
+#[test]
+fn approvals_of_a_subagent_that_returned_are_not_asked_again() {
+    let (ask, pay) = (call("call_1", "payer", json!({})), transfer("call_2", "bob"));
+    let mut story = Story::begin("Pay");
+    story.start_step().answer("", &[ask.clone(), pay.clone()]).ask_approval(&pay, "apr_1");
+    story.event(Body::ChildStarted { call_id: "call_1".into(), run_id: "run_child".into() });
+    story.succeed(&ask, r#""paid""#).wait(WaitingOn::Approval);
+    let mut client = asked();
+    let mut stream = Stream::open(segment(&client, AgUiDialect::V1_0, "r1", 0));
+    stream.push_all(&story.items[..story.items.len() - 2]);
+    let events = stream.encoder.set_delegated(vec![delegated("apr_child")]);
+    stream.receive(events);
+    stream.push_all(&story.items).assert_done();
+    client.apply_all(&stream.events);
+    assert_eq!(ids(&client.interrupts), ["apr_1"]);
 }
