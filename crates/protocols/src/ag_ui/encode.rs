@@ -156,7 +156,7 @@ impl AgUiEncoder {
     }
 
     fn begin(&mut self) {
-        // While nothing of the run is in the past, what happens is what is sent.
+        // `RUN_STARTED` is sent even if the run has a past.
         self.phase = AgUiPhase::Live;
         let (thread_id, run_id) = (self.segment.thread_id.clone(), self.segment.run_id.clone());
         let protocol_version = self.segment.dialect.version();
@@ -216,8 +216,8 @@ impl AgUiEncoder {
         self.open_step = None;
         self.announce_run();
         self.show_supplied_results();
-        // Of an answer that is still being written the client may have reasoning from a stream that broke off. It would
-        // survive the snapshot, and the rest of it would be appended twice.
+        // From a stream that broke off, the client may have part of the reasoning of an answer that is still being
+        // written. A snapshot without reasoning leaves it there, and the whole would be appended to the part.
         let broken_off = self.unanswered.as_deref().map(reasoning_id);
         let broken_off = broken_off.filter(|id| self.segment.client_message_ids.contains(id));
         if self.has_question || !self.client_has_messages() {
