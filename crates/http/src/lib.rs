@@ -21,6 +21,7 @@ mod capacity;
 mod connection;
 pub mod error;
 mod extract;
+mod front_end;
 mod idempotency;
 mod json_threads;
 mod lapsed_grants;

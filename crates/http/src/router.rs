@@ -23,7 +23,8 @@ use crate::extract::{IDEMPOTENCY_KEY_BYTES_MAX, NAME_BYTES_MAX, NAME_PATTERN};
 use crate::limits::rate_limited;
 use crate::middleware::finish_response;
 use crate::routes::{
-    agents, approvals, audit, callbacks, decisions, events, grants, health, messages, runs, threads,
+    ag_ui, agents, ai_sdk, approvals, audit, callbacks, copilot_kit, decisions, events, grants, health,
+    messages, runs, threads,
 };
 use crate::run_wait::WAIT_PATTERN;
 use crate::server::Server;
@@ -64,7 +65,17 @@ fn groups() -> [Group; 10] {
                 .routes(routes!(threads::create, threads::list))
                 .routes(routes!(threads::show))
                 .routes(routes!(messages::post, messages::list))
-                .routes(routes!(runs::interrupt)),
+                .routes(routes!(runs::interrupt))
+                .routes(routes!(ag_ui::run))
+                .routes(routes!(copilot_kit::info))
+                .routes(routes!(copilot_kit::run))
+                .routes(routes!(copilot_kit::connect))
+                .routes(routes!(copilot_kit::stop))
+                .routes(routes!(copilot_kit::single))
+                .routes(routes!(ai_sdk::chat))
+                .routes(routes!(ai_sdk::resume))
+                .routes(routes!(ai_sdk::stop))
+                .routes(routes!(ai_sdk::messages)),
         ),
         group(Needs::Key(&[Role::Run], Token), OpenApiRouter::new().routes(routes!(threads::delete))),
         group(

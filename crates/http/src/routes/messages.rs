@@ -91,7 +91,11 @@ fn may_use(server: &Server, caller: &Caller, agent: &AgentName) -> bool {
 }
 
 /// Names the run that blocks the request, with its status.
-async fn post_error(server: &Server, caller: &Caller, refused: PostError) -> Result<ApiError, ApiError> {
+pub(crate) async fn post_error(
+    server: &Server,
+    caller: &Caller,
+    refused: PostError,
+) -> Result<ApiError, ApiError> {
     let front = match &refused {
         PostError::Busy(Busy::ActiveRun(run) | Busy::InDoubt(run)) => Some(run.clone()),
         PostError::Loosening(_) if caller.is_open() => {

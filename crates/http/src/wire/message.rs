@@ -42,6 +42,11 @@ pub struct Message {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub model: Option<String>,
+    /// Only in an assistant message: the model's reasoning, if it sent any. Only the translators of front-end protocols
+    /// show it.
+    #[serde(skip)]
+    #[schema(ignore)]
+    pub reasoning: Option<String>,
     /// When the message was added. Null only if the message cannot be decoded.
     pub created_at: Option<Time>,
     /// True if the message cannot be decoded. Then `content` is null. Absent otherwise.
@@ -97,6 +102,7 @@ impl Message {
             status: status.map(Into::into),
             by: body.by,
             model: model_of(stored),
+            reasoning: reasoning_of(stored),
             created_at: Some(at.into()),
             unreadable: false,
         }
@@ -115,9 +121,22 @@ impl Message {
             status: None,
             by: None,
             model: None,
+            reasoning: None,
             created_at: view.said.as_ref().map(|said| said.at.into()),
             unreadable: true,
         }
+    }
+}
+
+fn reasoning_of(stored: &Stored) -> Option<String> {
+    match stored {
+        Stored::Assistant { reasoning, .. } => reasoning.clone(),
+        Stored::User { .. }
+        | Stored::Tool { .. }
+        | Stored::Note { .. }
+        | Stored::Correction { .. }
+        | Stored::CallsDropped { .. }
+        | Stored::Interruption { .. } => None,
     }
 }
 

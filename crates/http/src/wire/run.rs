@@ -147,6 +147,19 @@ pub enum RunErrorCode {
     UnknownError,
 }
 
+impl RunErrorCode {
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::ModelError => "MODEL_ERROR",
+            Self::HookError => "HOOK_ERROR",
+            Self::OutputInvalid => "OUTPUT_INVALID",
+            Self::Blocked => "BLOCKED",
+            Self::UnknownError => "UNKNOWN_ERROR",
+        }
+    }
+}
+
 impl RunError {
     /// None for an end that is not a failure.
     #[must_use]

@@ -77,10 +77,16 @@ pub(crate) async fn ask(client: &Client, operation: &Operation, things: &Things)
     } else {
         &things.approval
     };
-    let mut path = operation.path.replace("{id}", id).replace("{name}", "assistant");
+    let mut path =
+        operation.path.replace("{id}", id).replace("{name}", "assistant").replace("{agent}", "assistant");
+    path = path.replace("{chat_id}", &things.thread).replace("{thread_id}", &things.thread);
     if operation.path == "/v1/grants" && operation.method == Method::DELETE {
         path.push_str("?by=admin");
     }
+    let (thread, said) = (
+        &things.thread,
+        json!({"id": "m1", "role": "user", "content": "hello", "parts": [{"type": "text", "text": "hello"}]}),
+    );
     // What each body needs at least; an empty list decides nothing.
     let body = match operation.path.as_str() {
         "/v1/threads" => json!({}),
@@ -88,6 +94,11 @@ pub(crate) async fn ask(client: &Client, operation: &Operation, things: &Things)
         "/v1/threads/{id}/auto-approve" => json!({"enabled": false}),
         "/v1/runs/{id}/decisions" => json!({"decisions": []}),
         "/v1/approvals/{id}/answer" => json!({"result": "x"}),
+        "/v1/ai-sdk/{agent}" => json!({"id": thread, "messages": [said]}),
+        "/v1/ag-ui/{agent}" | "/v1/copilotkit/agent/{agent}/run" | "/v1/copilotkit/agent/{agent}/connect" => {
+            json!({"threadId": thread, "runId": "r1", "messages": [said], "tools": [], "context": []})
+        }
+        "/v1/copilotkit" => json!({"method": "info"}),
         _ => json!({}),
     };
     let body = (operation.method == Method::POST).then(|| body.to_string());
@@ -133,7 +144,9 @@ async fn d40_each_key_reaches_what_its_roles_and_its_tenant_allow_and_nothing_el
             let allowed = roles.is_empty()
                 || held.iter().any(|role| roles.iter().any(|needed| needed == role.as_str()));
             let answer = ask(&test_server.as_key(name), operation, &things).await;
-            let of_something = operation.path.contains("{id}");
+            // The other routes with a chat create it, or have nothing to say about one that is not there.
+            let of_chat = ["/v1/ai-sdk/{agent}/{chat_id}/messages", "/v1/ai-sdk/{agent}/{chat_id}/stop"];
+            let of_something = operation.path.contains("{id}") || of_chat.contains(&operation.path.as_str());
             let met = if !allowed {
                 assert_eq!((answer.status, answer.code().as_str()), (403, "FORBIDDEN"), "{line} as {name}");
                 "forbidden"

@@ -1,0 +1,138 @@
+//! Connects a run to a stream of AG-UI events.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use axum::response::Response;
+use axum::response::sse::Event;
+use engine::store::RunView;
+use futures_util::stream;
+use machine::id::RunId;
+use protocols::ag_ui::{AgUiEncoder, AgUiEvent, AgUiSegment, AgUiVerifier};
+use tokio_util::sync::CancellationToken;
+
+use crate::access::Caller;
+use crate::error::{ApiError, Code};
+use crate::front_end::feed::feed_item;
+use crate::limits::TenantCount;
+use crate::log_reader::{LogReader, RunFollower};
+use crate::server::Server;
+use crate::streaming;
+
+/// Streams one segment of the run. The log is read from its first event: what the client has becomes a snapshot.
+pub(super) async fn stream_events(
+    server: &Arc<Server>,
+    caller: &Caller,
+    view: &RunView,
+    segment: AgUiSegment,
+) -> Result<Response, ApiError> {
+    let open = server.open_stream(&caller.tenant)?;
+    let reader = LogReader::open(&server.engine, &caller.tenant, view, 0).await?;
+    let mut writer = EventWriter {
+        follower: reader.follow(&server.engine),
+        run: view.id.clone(),
+        verifier: AgUiVerifier::new(segment.dialect),
+        encoder: AgUiEncoder::new(segment),
+        ready: VecDeque::new(),
+        is_closed: false,
+        draining: server.draining.clone(),
+        revoked: caller.revoked.clone(),
+        _open: open,
+    };
+    let first = writer.encoder.start();
+    writer.write(&first);
+    let frames = stream::unfold(writer, |mut writer| async move {
+        let event = writer.next().await?;
+        Some((Ok(event), writer))
+    });
+    Ok(streaming::respond(server, frames))
+}
+
+/// Streams a thread whose runs have all ended.
+pub(super) fn stream_replay(server: &Server, segment: AgUiSegment) -> Result<Response, ApiError> {
+    let mut verifier = AgUiVerifier::new(segment.dialect);
+    let mut frames = Vec::new();
+    for event in AgUiEncoder::replay_idle(segment) {
+        if let Err(fault) = verifier.check_event(&event) {
+            tracing::error!(%fault, "an event that AG-UI clients would refuse was not sent; this is a bug in Holdpoint");
+            return Err(ApiError::internal());
+        }
+        frames.push(Ok(data_event(&event)));
+    }
+    Ok(streaming::respond(server, stream::iter(frames)))
+}
+
+/// One client that reads one run. It reads the log by itself, as fast as the client receives it.
+struct EventWriter {
+    follower: RunFollower,
+    run: RunId,
+    encoder: AgUiEncoder,
+    verifier: AgUiVerifier,
+    ready: VecDeque<Event>,
+    /// The terminal event is among the events that are ready.
+    is_closed: bool,
+    draining: CancellationToken,
+    revoked: CancellationToken,
+    _open: TenantCount,
+}
+
+impl EventWriter {
+    async fn next(&mut self) -> Option<Event> {
+        loop {
+            if let Some(event) = self.ready.pop_front() {
+                return Some(event);
+            }
+            if self.is_closed {
+                return None;
+            }
+            let events = self.read().await;
+            self.write(&events);
+        }
+    }
+
+    /// Waits for the next event or live frame, and encodes it.
+    async fn read(&mut self) -> Vec<AgUiEvent> {
+        let frame = tokio::select! {
+            biased;
+            () = self.revoked.cancelled() => {
+                return self.abort(Code::Unauthorized, "the key of this request is no longer valid; the run continues");
+            }
+            () = self.draining.cancelled() => {
+                return self.abort(Code::Draining, "the server is restarting; the run continues");
+            }
+            frame = self.follower.next() => frame,
+        };
+        match frame {
+            Ok(Some(frame)) => self.encoder.push(&feed_item(frame)),
+            Ok(None) => self.abort(Code::Internal, "the run cannot be followed any further"),
+            Err(refused) => {
+                tracing::warn!(run = %self.run, %refused, "an AG-UI stream ended early; the client can connect again");
+                self.abort(Code::StoreUnavailable, "the stream ended early; the run continues")
+            }
+        }
+    }
+
+    fn abort(&mut self, code: Code, message: &str) -> Vec<AgUiEvent> {
+        self.encoder.abort(code.as_str(), message)
+    }
+
+    /// An illegal event would break the client's page. The stream ends with an error instead.
+    fn write(&mut self, events: &[AgUiEvent]) {
+        for event in events {
+            if let Err(fault) = self.verifier.check_event(event) {
+                tracing::error!(run = %self.run, %fault, "an event that AG-UI clients would refuse was not sent, and its stream was closed; this is a bug in Holdpoint");
+                let failed = self.abort(Code::Internal, "internal error; connect again");
+                self.ready.extend(failed.iter().map(data_event));
+                self.is_closed = true;
+                return;
+            }
+            self.ready.push_back(data_event(event));
+        }
+        self.is_closed = self.encoder.is_done();
+    }
+}
+
+/// A frame without a type: clients of this protocol read only its data.
+fn data_event(event: &AgUiEvent) -> Event {
+    Event::default().data(event.to_json())
+}

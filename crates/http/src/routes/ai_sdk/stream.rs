@@ -1,0 +1,155 @@
+//! Connects a run to the AI SDK's UI message stream.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use axum::http::{HeaderName, HeaderValue};
+use axum::response::Response;
+use axum::response::sse::Event;
+use engine::store::RunView;
+use futures_util::stream;
+use machine::id::RunId;
+use protocols::ai_sdk::{Chunk, ChunkEncoder, ChunkVerifier, DONE, VERSION_HEADER};
+use tokio_util::sync::CancellationToken;
+
+use crate::access::Caller;
+use crate::error::ApiError;
+use crate::front_end::feed::feed_item;
+use crate::limits::TenantCount;
+use crate::log_reader::{LogReader, RunFollower, RunFrame};
+use crate::server::Server;
+use crate::streaming;
+
+/// Streams the run from its first event. The encoder leaves out what the client has.
+pub(super) async fn stream_chunks(
+    server: &Arc<Server>,
+    caller: &Caller,
+    view: &RunView,
+    encoder: ChunkEncoder,
+    verifier: ChunkVerifier,
+) -> Result<Response, ApiError> {
+    let open = server.open_stream(&caller.tenant)?;
+    let reader = LogReader::open(&server.engine, &caller.tenant, view, 0).await?;
+    let writer = ChunkWriter {
+        follower: reader.follow(&server.engine),
+        run: view.id.clone(),
+        stored_seq: view.seq,
+        encoder,
+        verifier,
+        ready: VecDeque::new(),
+        is_closed: false,
+        draining: server.draining.clone(),
+        revoked: caller.revoked.clone(),
+        _open: open,
+    };
+    let frames = stream::unfold(writer, |mut writer| async move {
+        let event = writer.next().await?;
+        Some((Ok(event), writer))
+    });
+    let mut response = streaming::respond(server, frames);
+    let (name, value) = VERSION_HEADER;
+    response.headers_mut().insert(HeaderName::from_static(name), HeaderValue::from_static(value));
+    Ok(response)
+}
+
+/// One client that reads one run. It reads the log by itself, as fast as the client receives it.
+struct ChunkWriter {
+    follower: RunFollower,
+    run: RunId,
+    /// The last event when the stream was opened. Up to it, the run has moved on from whatever the log shows.
+    stored_seq: u64,
+    encoder: ChunkEncoder,
+    verifier: ChunkVerifier,
+    ready: VecDeque<Event>,
+    /// `[DONE]` is sent.
+    is_closed: bool,
+    draining: CancellationToken,
+    revoked: CancellationToken,
+    _open: TenantCount,
+}
+
+impl ChunkWriter {
+    async fn next(&mut self) -> Option<Event> {
+        loop {
+            if let Some(event) = self.ready.pop_front() {
+                return Some(event);
+            }
+            if self.is_closed {
+                return None;
+            }
+            let mut chunks = Vec::new();
+            self.read(&mut chunks).await;
+            self.write(&chunks);
+        }
+    }
+
+    /// Waits for the next event or live frame, and encodes it.
+    async fn read(&mut self, chunks: &mut Vec<Chunk>) {
+        let frame = tokio::select! {
+            biased;
+            () = self.revoked.cancelled() => {
+                self.encoder.fail("the key of this request is no longer valid; the run continues", chunks);
+                return;
+            }
+            () = self.draining.cancelled() => {
+                self.encoder.fail("the server is restarting; the run continues, load the chat again", chunks);
+                return;
+            }
+            frame = self.follower.next() => frame,
+        };
+        match frame {
+            Ok(Some(frame)) => {
+                let ends_commit = matches!(&frame, RunFrame::Event(event)
+                    if event.checkpoint.is_some() && event.seq >= self.stored_seq);
+                self.encoder.push(&feed_item(frame), chunks);
+                if ends_commit {
+                    self.encoder.idle(chunks);
+                }
+            }
+            Ok(None) => {
+                self.encoder.fail("the run cannot be followed any further; load the chat again", chunks);
+            }
+            Err(refused) => {
+                tracing::warn!(run = %self.run, %refused, "a stream of the AI SDK ended early; the client can load the chat again");
+                self.encoder.fail("the stream ended early; the run continues, load the chat again", chunks);
+            }
+        }
+    }
+
+    /// An illegal chunk would break the client's page. The stream ends with an error instead.
+    fn write(&mut self, chunks: &[Chunk]) {
+        for chunk in chunks {
+            if let Err(illegal) = self.verifier.check(chunk) {
+                tracing::error!(run = %self.run, %illegal, "a chunk that the AI SDK would refuse was not sent, and its stream was closed; this is a bug in Holdpoint");
+                self.ready.extend(data_event(&Chunk::Error {
+                    error_text: "internal error; load the chat again".into(),
+                }));
+                self.close();
+                return;
+            }
+            match data_event(chunk) {
+                Some(event) => self.ready.push_back(event),
+                None => return self.close(),
+            }
+        }
+        if self.encoder.is_done() {
+            self.close();
+        }
+    }
+
+    fn close(&mut self) {
+        self.ready.push_back(Event::default().data(DONE));
+        self.is_closed = true;
+    }
+}
+
+/// A frame without a type: clients of this protocol read only its data.
+fn data_event(chunk: &Chunk) -> Option<Event> {
+    match Event::default().json_data(chunk) {
+        Ok(event) => Some(event),
+        Err(error) => {
+            tracing::error!(%error, "a chunk cannot be serialized; the stream ends");
+            None
+        }
+    }
+}
