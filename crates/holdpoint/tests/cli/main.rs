@@ -15,6 +15,7 @@ mod delegation;
 mod demo;
 mod fake_tool;
 mod follower;
+mod front_ends;
 mod hooks;
 mod http_tools;
 mod memory;
