@@ -46,16 +46,14 @@ pub(crate) async fn answer_held(
     };
     match submit(server, &decision).await? {
         Verdict::Refused(refusal @ Refusal::Invalid(_)) => Err(ApiError::decision_refused(&refusal, held)),
-        verdict => Ok(is_answered(&verdict)),
+        Verdict::Refused(refusal) => Ok(is_answered(&refusal)),
+        Verdict::Accepted | Verdict::AlreadyApplied | Verdict::ToolChanged => Ok(true),
     }
 }
 
-/// An answer to a call that is not held any more may have been the first of two that arrived together.
-const fn is_answered(verdict: &Verdict) -> bool {
-    match verdict {
-        Verdict::Accepted | Verdict::AlreadyApplied | Verdict::ToolChanged => true,
-        Verdict::Refused(refusal) => matches!(refusal, Refusal::Answered | Refusal::NotHeld),
-    }
+/// An answer to a call that is not held any more may have been the second of two that arrived together.
+const fn is_answered(refusal: &Refusal) -> bool {
+    matches!(refusal, Refusal::Answered | Refusal::NotHeld)
 }
 
 /// Submits the result of a tool that the front end executed, or the text of its error. False if the call is not held
@@ -91,7 +89,8 @@ pub(crate) async fn answer_client_tool(
             Code::InvalidArguments,
             format!("the result of `{call}` was not accepted: {why}; the call is still held"),
         )),
-        verdict => Ok(is_answered(&verdict)),
+        Verdict::Refused(refusal) => Ok(is_answered(&refusal)),
+        Verdict::Accepted | Verdict::AlreadyApplied | Verdict::ToolChanged => Ok(true),
     }
 }
 
