@@ -47,7 +47,7 @@ enum Needs {
 }
 
 /// Every route is in exactly one group, so none lacks its guard.
-fn groups() -> [Group; 10] {
+fn groups() -> [Group; 11] {
     use WithoutKeys::{Free, Token};
     let group = |needs, routes| Group { needs, routes };
     [
@@ -65,17 +65,7 @@ fn groups() -> [Group; 10] {
                 .routes(routes!(threads::create, threads::list))
                 .routes(routes!(threads::show))
                 .routes(routes!(messages::post, messages::list))
-                .routes(routes!(runs::interrupt))
-                .routes(routes!(ag_ui::run))
-                .routes(routes!(copilot_kit::info))
-                .routes(routes!(copilot_kit::run))
-                .routes(routes!(copilot_kit::connect))
-                .routes(routes!(copilot_kit::stop))
-                .routes(routes!(copilot_kit::single))
-                .routes(routes!(ai_sdk::chat))
-                .routes(routes!(ai_sdk::resume))
-                .routes(routes!(ai_sdk::stop))
-                .routes(routes!(ai_sdk::messages)),
+                .routes(routes!(runs::interrupt)),
         ),
         group(Needs::Key(&[Role::Run], Token), OpenApiRouter::new().routes(routes!(threads::delete))),
         group(
@@ -112,7 +102,23 @@ fn groups() -> [Group; 10] {
         group(Needs::Key(&[Role::Operator], Token), OpenApiRouter::new().routes(routes!(agents::reload))),
         group(Needs::Key(&[Role::Operator], Free), OpenApiRouter::new().routes(routes!(health::metrics))),
         group(Needs::CallbackToken, OpenApiRouter::new().routes(routes!(callbacks::report))),
+        group(Needs::Key(&[Role::Run], Free), front_end_routes()),
     ]
+}
+
+/// The protocols of front ends.
+fn front_end_routes() -> OpenApiRouter<Arc<Server>> {
+    OpenApiRouter::new()
+        .routes(routes!(ai_sdk::chat))
+        .routes(routes!(ai_sdk::messages))
+        .routes(routes!(ai_sdk::resume))
+        .routes(routes!(ai_sdk::stop))
+        .routes(routes!(ag_ui::run))
+        .routes(routes!(copilot_kit::info))
+        .routes(routes!(copilot_kit::run))
+        .routes(routes!(copilot_kit::connect))
+        .routes(routes!(copilot_kit::stop))
+        .routes(routes!(copilot_kit::single))
 }
 
 pub(crate) fn api_router(server: &Arc<Server>) -> Router {

@@ -60,7 +60,7 @@ fn every_story_of_ag_ui_is_the_same_with_both_dialects() {
 fn a_page_of_the_ai_sdk_approves_after_the_server_was_killed_and_started_again() {
     let folder = configured();
     let kept = folder.path().to_str().expect("the path is text").to_owned();
-    let mut server = Server::start(folder.path(), &["serve"]);
+    let server = Server::start(folder.path(), &["serve"]);
     for release in AI_SDK_RELEASES {
         let url = format!("http://{}", server.address());
         run("ai_sdk", "stories.mjs", &[release, &url, KEY, &kept, "hold"]);
