@@ -9,7 +9,7 @@ mod rfc3339;
 pub use action::AuditAction;
 pub use chain::{AuditChain, ChainFault, SealedRecord};
 pub use check::{BrokenRecord, ChainCheck, KnownHead};
-pub(crate) use commit::{ClosedCall, closing_entry, grant_entry, run_entry};
+pub(crate) use commit::{ClosedCall, closing_entry, grant_entry, run_entry, unapplied_entry};
 
 use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
