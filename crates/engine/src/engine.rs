@@ -9,12 +9,11 @@ use machine::id::{Principal, RunId, SuspensionId, ThreadId, ToolName};
 use machine::inbox::{Item, Verdict};
 use machine::input::{Outcome, ToolAnswer};
 use machine::termination::Termination;
-use machine::tool::Performer;
 use machine::transcript::Messages;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
-use crate::agent::{Agent, AgentError, LiveAgent};
+use crate::agent::{Agent, AgentError};
 use crate::approval_feed::ApprovalFeed;
 use crate::callback::{Callbacks, ReportedAttempt};
 use crate::clock::{Clock, SystemClock};
@@ -23,8 +22,9 @@ use crate::grants::{Approvers, anyone_may_approve};
 use crate::history::{History, HistoryLimits};
 use crate::live::lock;
 use crate::metrics::EngineMetrics;
-use crate::node::{Agents, Node, Settings};
+use crate::node::{Node, Settings};
 use crate::posting::{self, Message, PostError, Posted};
+use crate::prepared_agents::{compile, freeze};
 use crate::quota::{QuotaReached, Quotas};
 use crate::store::{
     ApprovalFilter, Listed, Page, RunFilter, RunView, Store, StoreError, SuspensionView, Tenant,
@@ -130,40 +130,6 @@ impl EngineBuilder {
         ];
         Ok(Engine { inner: Arc::new(Inner { node, background }) })
     }
-}
-
-fn compile(described: Vec<Agent>) -> Result<Agents, AgentError> {
-    let mut agents = Agents::default();
-    for agent in described {
-        let live = LiveAgent::compile(agent)?;
-        let name = live.name.clone();
-        if agents.by_name.insert(name.clone(), Arc::new(live)).is_some() {
-            return Err(AgentError { agent: name, why: "it is there twice".into() });
-        }
-    }
-    for agent in agents.by_name.values() {
-        for (name, tool) in &agent.tools {
-            if let Performer::Agent { agent: other, .. } = &tool.gate.performer
-                && !agents.by_name.contains_key(other)
-            {
-                let why = format!("tool {name} delegates to agent {other}, which is not configured");
-                return Err(AgentError { agent: agent.name.clone(), why });
-            }
-        }
-    }
-    Ok(agents)
-}
-
-/// A frozen agent is stored before the first run that uses it.
-async fn freeze(store: &dyn Store, agents: &Agents) -> Result<(), StartError> {
-    for agent in agents.by_name.values() {
-        let text = agent
-            .frozen
-            .text()
-            .map_err(|why| StartError::Agent(AgentError { agent: agent.name.clone(), why }))?;
-        store.put_revision(&agent.pinned.digest, &text).await?;
-    }
-    Ok(())
 }
 
 /// The state of a run when nothing of it executes any more.
@@ -424,14 +390,6 @@ impl Engine {
             Err(StoreError::NotFound) => Ok(None),
             Err(refused) => Err(refused),
         }
-    }
-
-    /// Replaces the agents. Runs stay pinned to the agent they began with; tools are looked up in the new agents.
-    pub async fn replace_agents(&self, agents: Vec<Agent>) -> Result<(), StartError> {
-        let agents = compile(agents).map_err(StartError::Agent)?;
-        freeze(&**self.store(), &agents).await?;
-        self.inner.node.replace_agents(agents);
-        Ok(())
     }
 
     /// Sets whether several tenants share the slots in which runs execute ([`Settings::several_tenants`]).

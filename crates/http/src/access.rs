@@ -22,6 +22,7 @@ use crate::extract::{BodyCheck, body_size_hint, read_body};
 use crate::limits::{Limits, TokenBucket, rate_limited};
 use crate::open_token::OpenToken;
 use crate::origin::{is_loopback, is_loopback_host, origin_parts};
+use crate::refused_requests::RefusedCaller;
 use crate::response_budget::budget_response;
 use crate::server::Server;
 use crate::setup::{ANONYMOUS, AgentScope, AgentShown, Auth, Key, Origins, Role, Roles};
@@ -372,8 +373,9 @@ pub(crate) async fn guard(State(guard): State<Guard>, request: Request, next: Ne
     if !holder.bucket.try_take() {
         return rate_limited("this key sends too many requests").into_response();
     }
+    let caller = RefusedCaller::new(&holder.tenant, &holder.principal);
     if let Err(refused) = guard.admits(mode, holder.roles) {
-        return refused.into_response();
+        return caller.mark(refused.into_response());
     }
     let admit = |permit: &Arc<RequestPermit>, request: &mut Request| {
         // The key may have been removed, or have lost its role, while the body was arriving.
@@ -391,10 +393,8 @@ pub(crate) async fn guard(State(guard): State<Guard>, request: Request, next: Ne
         });
         Ok(())
     };
-    match process_request(server, &holder.capacity, request, next, admit).await {
-        Ok(response) => response,
-        Err(refused) => refused.into_response(),
-    }
+    let answered = process_request(server, &holder.capacity, request, next, admit).await;
+    caller.mark(answered.unwrap_or_else(IntoResponse::into_response))
 }
 
 /// Reads the body first, so that a slow client holds no request permit. A draining server waits for no body, and

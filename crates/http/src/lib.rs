@@ -34,6 +34,7 @@ mod origin;
 mod paging;
 mod readiness;
 mod recorded_configuration;
+mod refused_requests;
 mod response_budget;
 mod router;
 mod routes;
@@ -51,5 +52,5 @@ pub use router::openapi;
 pub use server::Server;
 pub use setup::{
     AgentScope, AgentShown, AgentTenants, Approvers, Auth, Key, Origins, Reload, Reloaded, Role, Roles,
-    Setup, ToolShown,
+    Setup, SinkFault, ToolShown,
 };

@@ -48,6 +48,9 @@ pub(crate) async fn finish_response(
         }
     };
     let code = response.extensions().get::<Code>().copied();
+    if let Some(code) = code {
+        server.refused_requests.note(response.extensions().get(), code, &method, route);
+    }
     let status = response.status();
     let headers = response.headers_mut();
     for (name, value) in SECURITY_HEADERS {

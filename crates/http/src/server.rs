@@ -4,7 +4,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use axum::Router;
 use engine::Engine;
-use engine::store::Tenant;
+use engine::store::{StoreError, Tenant, seal_all};
+use machine::Timestamp;
 use machine::audit::{Actor, AuditAction};
 use machine::id::Digest;
 use tokio::net::TcpListener;
@@ -16,15 +17,16 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 use crate::access::{Access, draining_error};
 use crate::callback_auth::CallbackRateLimits;
 use crate::connection::{self, Routers};
-use crate::error::ApiError;
+use crate::error::{ApiError, Code};
 use crate::json_threads::JsonThreads;
 use crate::lapsed_grants;
 use crate::limits::{Limits, TenantCount, TenantCounter, rate_limited};
 use crate::metrics::Metrics;
 use crate::readiness::Readiness;
-use crate::recorded_configuration::record_configuration;
+use crate::recorded_configuration::{RecordedConfiguration, oldest_configuration};
+use crate::refused_requests::RefusedRequests;
 use crate::router;
-use crate::setup::{AgentShown, Approvers, Reload, Reloaded, Setup};
+use crate::setup::{AgentShown, Approvers, Auth, Reload, Reloaded, Setup, SinkFault};
 
 /// Answers requests for one engine.
 pub struct Server {
@@ -39,10 +41,14 @@ pub struct Server {
     pub(crate) waits: Arc<TenantCounter>,
     pub(crate) metrics: Metrics,
     pub(crate) callback_rate_limits: CallbackRateLimits,
+    sink_fault: SinkFault,
+    pub(crate) refused_requests: RefusedRequests,
     reload: Reload,
     /// One reload at a time, so that the configuration that was read last is in force.
     reloading: Mutex<()>,
     agents: RwLock<Arc<Vec<AgentShown>>>,
+    /// SHA-256 of the configuration file that is in force.
+    file: RwLock<Option<Digest>>,
     pub(crate) draining: CancellationToken,
     /// Accepted requests that change something.
     in_flight: TaskTracker,
@@ -69,9 +75,12 @@ impl Server {
             streams,
             waits,
             callback_rate_limits: CallbackRateLimits::default(),
+            sink_fault: setup.sink_fault,
+            refused_requests: RefusedRequests::default(),
             reload: setup.reload,
             reloading: Mutex::default(),
             agents: RwLock::new(Arc::new(setup.agents)),
+            file: RwLock::default(),
             draining: CancellationToken::new(),
             in_flight: TaskTracker::new(),
             stopped: CancellationToken::new(),
@@ -99,6 +108,18 @@ impl Server {
             () = answering => {}
             () = draining => {}
         }
+    }
+
+    /// Refuses a decision that the required sink of the audit record would not get.
+    pub(crate) fn check_sink(&self, tenant: &Tenant) -> Result<(), ApiError> {
+        (self.sink_fault)(tenant).map_or(Ok(()), |why| {
+            let what = "decisions have to reach the sink of the audit record, which does not work now, so nothing was \
+                decided";
+            Err(ApiError::new(
+                Code::AuditSinkDown,
+                format!("{what} ({why}); send the request again once the operator has repaired it"),
+            ))
+        })
     }
 
     /// Accepts nothing new from now on, and closes every stream.
@@ -139,27 +160,58 @@ impl Server {
     /// open streams end. If the configuration is not accepted, nothing has changed.
     pub async fn reload(&self, actor: &Actor) -> Result<(), String> {
         let _one_at_a_time = self.reloading.lock().await;
-        let Reloaded { agents, auth, file } = (self.reload)().await?;
+        let Reloaded { agents, auth, file, apply } = (self.reload)().await?;
+        self.record(AuditAction::ConfigurationReloaded, &auth, file, actor).await.map_err(|refused| {
+            tracing::error!(
+                %refused,
+                "the audit record of this reload cannot be written, so nothing was changed; reload again once the store \
+                 works"
+            );
+            format!("the audit record of this reload cannot be written: {refused}")
+        })?;
+        apply();
         *self.agents.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(agents);
         self.approvers.replace_auth(&auth);
         self.access.replace_auth(auth, &self.limits);
-        self.record_configuration(AuditAction::ConfigurationReloaded, file, actor).await;
         self.revoke_lapsed_grants().await;
         Ok(())
     }
 
     /// Records the configuration and its keys. Call it at startup: keys may have changed since the server stopped.
-    pub async fn record_started(&self, file: Option<Digest>) {
-        self.record_configuration(AuditAction::ConfigurationLoaded, file, &Actor::system()).await;
+    /// If that fails, the server must not serve.
+    pub async fn record_started(&self, file: Option<Digest>) -> Result<(), StoreError> {
+        self.record(AuditAction::ConfigurationLoaded, &self.approvers.auth(), file, &Actor::system()).await
     }
 
-    async fn record_configuration(&self, action: AuditAction, file: Option<Digest>, actor: &Actor) {
-        if let Err(refused) = record_configuration(self, action, file, actor).await {
-            tracing::error!(
-                %refused,
-                "the audit record does not show this configuration and its keys; reload it once the store works"
-            );
+    async fn record(
+        &self,
+        action: AuditAction,
+        auth: &Auth,
+        file: Option<Digest>,
+        actor: &Actor,
+    ) -> Result<(), StoreError> {
+        RecordedConfiguration { action, auth, file, actor }.write(&**self.engine.store()).await?;
+        *self.file.write().unwrap_or_else(PoisonError::into_inner) = file;
+        Ok(())
+    }
+
+    /// Adds a sample of the requests that were refused since the last call to the audit record. Call it once a minute.
+    pub async fn record_refusals(&self) -> Result<(), StoreError> {
+        self.refused_requests.write(&**self.engine.store()).await
+    }
+
+    /// Deletes audit records that are older than this, a bounded number. Returns how many. First it records the
+    /// configuration again if its last record would be among them: a prune never deletes that one.
+    pub async fn prune_audit(&self, older_than: Timestamp) -> Result<u64, StoreError> {
+        let _no_reload = self.reloading.lock().await;
+        let store = self.engine.store();
+        if oldest_configuration(&**store).await?.is_some_and(|oldest| oldest < older_than) {
+            let file = *self.file.read().unwrap_or_else(PoisonError::into_inner);
+            let auth = self.approvers.auth();
+            self.record(AuditAction::ConfigurationRestated, &auth, file, &Actor::system()).await?;
+            seal_all(&**store).await?;
         }
+        store.prune_audit(older_than).await
     }
 
     /// Revokes the grants whose givers may no longer approve. Call it at startup, because the keys may have changed

@@ -26,12 +26,16 @@ pub struct Setup {
     /// The same value that the engine was started with. The engine uses it to check whether the approver who gave a
     /// grant may still approve.
     pub approvers: Approvers,
+    /// Why decisions of a tenant cannot be recorded where they have to be, if they cannot. Then nothing is decided.
+    pub sink_fault: SinkFault,
     /// Counted by the log writer, and shown in the metrics.
     pub log_lines_dropped: Arc<AtomicU64>,
 }
 
-/// Reads the configuration again and applies its agents. An error is for the caller, and means that nothing has
-/// changed.
+/// Asked before each decision.
+pub type SinkFault = Arc<dyn Fn(&Tenant) -> Option<String> + Send + Sync>;
+
+/// Reads the configuration again. Nothing changes until [`Reloaded::apply`]. An error is for the caller.
 pub type Reload = Arc<dyn Fn() -> BoxFuture<'static, Result<Reloaded, String>> + Send + Sync>;
 
 /// The agents that a server shows, and the credentials that it accepts, after a reload.
@@ -40,6 +44,8 @@ pub struct Reloaded {
     pub auth: Auth,
     /// SHA-256 of the configuration file, for the audit record.
     pub file: Option<Digest>,
+    /// Uses the agents from now on. It is called once the reload is in the audit record.
+    pub apply: Box<dyn FnOnce() + Send>,
 }
 
 /// Who may use the server.
@@ -58,6 +64,16 @@ impl Auth {
     #[must_use]
     pub fn open(token: &str) -> Self {
         Self::Open { token_sha256: Sha256::digest(token).into() }
+    }
+}
+
+impl Auth {
+    /// The tenants that have a key; without keys, the default tenant.
+    pub(crate) fn tenants(&self) -> BTreeSet<Tenant> {
+        match self {
+            Self::Open { .. } => BTreeSet::from([Tenant::default()]),
+            Self::Keys(keys) => keys.iter().map(|key| key.tenant.clone()).collect(),
+        }
     }
 }
 
@@ -98,10 +114,7 @@ impl Approvers {
 
     /// The tenants that have a key; without keys, the default tenant.
     pub(crate) fn tenants(&self) -> BTreeSet<Tenant> {
-        match &*self.0.read().unwrap_or_else(PoisonError::into_inner) {
-            Auth::Open { .. } => BTreeSet::from([Tenant::default()]),
-            Auth::Keys(keys) => keys.iter().map(|key| key.tenant.clone()).collect(),
-        }
+        self.0.read().unwrap_or_else(PoisonError::into_inner).tenants()
     }
 
     pub(crate) fn auth(&self) -> Auth {

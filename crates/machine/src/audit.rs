@@ -9,7 +9,7 @@ mod rfc3339;
 pub use action::AuditAction;
 pub use chain::{AuditChain, ChainFault, SealedRecord};
 pub use check::{BrokenRecord, ChainCheck, KnownHead};
-pub(crate) use commit::{ClosedCall, closing_entry, grant_entry, run_entry};
+pub(crate) use commit::{ClosedCall, closing_entry, grant_entry, run_entry, unapplied_entry};
 
 use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
@@ -166,15 +166,26 @@ impl AuditEntry {
     /// A grant was revoked.
     #[must_use]
     pub fn of_revoked_grant(at: Timestamp, thread: &ThreadId, grant: &Grant, actor: &Actor) -> Self {
-        let entry = Self {
-            thread_id: Some(thread.clone()),
-            ..Self::new(at, AuditAction::GrantRevoked, actor.clone())
-        };
         let tool = match &grant.covers {
             GrantCoverage::Thread => None,
             GrantCoverage::Tool(granted) => Some(granted.tool.as_str()),
         };
-        entry.with("given_by", grant.by.as_str()).with("grant_id", grant.id.as_str()).with_text("tool", tool)
+        Self::of_ended_grant(at, thread, (grant.id.as_str(), grant.by.as_str(), tool), actor)
+    }
+
+    /// A grant was revoked: its id, its giver, and the tool unless it was for all tools.
+    #[must_use]
+    pub fn of_ended_grant(
+        at: Timestamp,
+        thread: &ThreadId,
+        (id, given_by, tool): (&str, &str, Option<&str>),
+        actor: &Actor,
+    ) -> Self {
+        let entry = Self {
+            thread_id: Some(thread.clone()),
+            ..Self::new(at, AuditAction::GrantRevoked, actor.clone())
+        };
+        entry.with("given_by", given_by).with("grant_id", id).with_text("tool", tool)
     }
 
     /// The oldest records of a chain were deleted, up to this one.
@@ -182,6 +193,21 @@ impl AuditEntry {
     pub fn of_pruned_records(at: Timestamp, through: AuditChain) -> Self {
         let entry = Self::new(at, AuditAction::AuditPruned, Actor::system());
         entry.with("through_hash", through.hash.to_string()).with("through_seq", through.seq)
+    }
+
+    /// The store was started from a backup. `head` is the end of the tenant's chain in it.
+    #[must_use]
+    pub fn of_restored_store(at: Timestamp, taken_at: Timestamp, head: AuditChain) -> Self {
+        Self::new(at, AuditAction::StoreRestored, Actor::system())
+            .with("head_hash", head.hash.to_string())
+            .with("head_seq", head.seq)
+            .with("taken_at", time_text(taken_at))
+    }
+
+    /// The callback key that the store keeps was replaced or removed on the command line.
+    #[must_use]
+    pub fn of_callback_key(at: Timestamp, action: AuditAction) -> Self {
+        Self::new(at, action, Actor::system())
     }
 
     /// The entry of a tenant, as it is stored.

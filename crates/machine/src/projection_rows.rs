@@ -20,6 +20,7 @@ use crate::suspension::SuspensionKind;
 use crate::termination::Termination;
 use crate::thread::{FrontState, RunActivity};
 use crate::time::Timestamp;
+use crate::undecodable::HeldCall;
 use crate::wanted;
 
 /// The rows that one commit writes. Texts and values stay in the events; a row refers to the event that has them.
@@ -121,6 +122,25 @@ pub struct GrantRow {
     pub since: Timestamp,
 }
 
+/// What is known of the run as it was at the beginning of a commit.
+#[derive(Clone, Copy)]
+enum Before<'b> {
+    /// It is the run's first commit.
+    Nothing,
+    State(&'b Control),
+    /// The state cannot be decoded.
+    Columns(&'b [HeldCall]),
+}
+
+impl<'b> Before<'b> {
+    const fn state(self) -> Option<&'b Control> {
+        match self {
+            Self::State(control) => Some(control),
+            Self::Nothing | Self::Columns(_) => None,
+        }
+    }
+}
+
 /// A value that a plugin stores under a key.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StateRow {
@@ -139,6 +159,20 @@ impl ProjectionRows {
 
     /// Adds the rows for the events of one input. `before` is the state at the beginning of the commit.
     pub fn add_events(&mut self, before: Option<&Control>, events: &[Event], inbox_position: InboxPosition) {
+        self.add(before.map_or(Before::Nothing, Before::State), events, inbox_position);
+    }
+
+    /// Adds the rows for the last events of a run whose state cannot be decoded. These calls are held.
+    pub(crate) fn add_last_events(
+        &mut self,
+        held: &[HeldCall],
+        events: &[Event],
+        inbox_position: InboxPosition,
+    ) {
+        self.add(Before::Columns(held), events, inbox_position);
+    }
+
+    fn add(&mut self, before: Before<'_>, events: &[Event], inbox_position: InboxPosition) {
         for event in events {
             self.audit.extend(audit::run_entry(event));
             if let Fact::MessageAdded(message) = &event.fact {
@@ -157,7 +191,7 @@ impl ProjectionRows {
             }
             if let Fact::ToolApproved { call_id, approval_id, by, apply_to_future: true, covers, .. } =
                 &event.fact
-                && let Some(covers) = self.granted(before, call_id, approval_id, covers)
+                && let Some(covers) = self.granted(before.state(), call_id, approval_id, covers)
             {
                 let grant = Grant { id: grant_id(approval_id), by: by.clone(), covers };
                 self.audit.push(audit::grant_entry(event, &grant));
@@ -184,25 +218,30 @@ impl ProjectionRows {
         }
     }
 
-    fn is_open(&self, before: Option<&Control>, id: &SuspensionId) -> bool {
+    fn is_open(&self, before: Before<'_>, id: &SuspensionId) -> bool {
         self.kind_of(before, id).is_some() && !self.closed.iter().any(|closed| closed.id == *id)
     }
 
     /// The kind of a suspension that was open before the commit or that the commit opens.
-    fn kind_of(&self, before: Option<&Control>, id: &SuspensionId) -> Option<SuspensionKind> {
-        let held = before.and_then(|control| {
-            control.calls.iter().filter_map(Call::suspension).find(|open| open.id == *id)
-        });
+    fn kind_of(&self, before: Before<'_>, id: &SuspensionId) -> Option<SuspensionKind> {
+        let held = match before {
+            Before::Nothing => None,
+            Before::State(control) => {
+                let mut open = control.calls.iter().filter_map(Call::suspension);
+                open.find(|open| open.id == *id).map(|open| open.held.kind())
+            }
+            Before::Columns(held) => held.iter().find(|held| held.suspension == *id).map(|held| held.kind),
+        };
         let opened = || self.opened.iter().find(|opened| opened.id == *id).map(|opened| opened.kind);
-        held.map(|open| open.held.kind()).or_else(opened)
+        held.or_else(opened)
     }
 
-    fn closed_call(&self, before: Option<&Control>, event: &Event, id: &SuspensionId) -> ClosedCall {
+    fn closed_call(&self, before: Before<'_>, event: &Event, id: &SuspensionId) -> ClosedCall {
         let kind = self.kind_of(before, id);
         if let Some(opened) = self.opened.iter().find(|opened| opened.id == *id) {
             return ClosedCall { tool: Some(opened.tool.clone()), kind, arguments: opened.arguments };
         }
-        let call = before.zip(event.fact.call_id()).and_then(|(control, id)| control.call(id));
+        let call = before.state().zip(event.fact.call_id()).and_then(|(control, id)| control.call(id));
         ClosedCall {
             tool: call.map(|call| call.tool.clone()),
             kind,
@@ -211,7 +250,7 @@ impl ProjectionRows {
     }
 
     /// An approval that is not given is a rejection, even if it was for repeating a call in doubt, which is given up.
-    fn status_of(&self, before: Option<&Control>, closing: &Closing<'_>) -> ApprovalStatus {
+    fn status_of(&self, before: Before<'_>, closing: &Closing<'_>) -> ApprovalStatus {
         match (closing.status, self.kind_of(before, closing.id)) {
             (ApprovalStatus::Answered, Some(SuspensionKind::Approval)) => ApprovalStatus::Rejected,
             (status, _) => status,

@@ -6,6 +6,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use crate::Run;
+use crate::audit::{self, AuditEntry, ClosedCall};
 use crate::control::Control;
 use crate::delivery::{Delivery, deliveries};
 use crate::event::{CancelReason, Event, Fact, InterruptCause, Usage};
@@ -19,7 +20,7 @@ use crate::termination::Termination;
 use crate::time::Timestamp;
 
 /// What a store knows about an unended run without decoding anything.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct UndecodedRun {
     pub run: RunId,
     /// The last event's sequence number.
@@ -33,6 +34,8 @@ pub struct UndecodedRun {
     pub children: Vec<RunId>,
     /// Number of rows in the inbox. The commit that ends the run consumes all of them.
     pub inbox_count: usize,
+    /// Those of them that are readable, in order. The run processes none, but its decisions were acknowledged.
+    pub unprocessed: Vec<Item>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -101,6 +104,23 @@ fn agrees(plain: &UndecodedRun, control: &Control) -> bool {
     control.run == plain.run && control.seq == plain.seq && control.ended().is_none() && same_calls
 }
 
+/// The audit record's entries for decisions that were acknowledged and never applied.
+fn unapplied(plain: &UndecodedRun, control: Option<&Control>) -> Vec<AuditEntry> {
+    let decisions = plain.unprocessed.iter().filter_map(Item::decision);
+    decisions
+        .map(|decision| {
+            let held = plain.held.iter().find(|held| held.suspension == decision.suspension);
+            let call = control.and_then(|control| control.call(&decision.call));
+            let closed = ClosedCall {
+                tool: call.map(|call| call.tool.clone()),
+                kind: held.map(|held| held.kind),
+                arguments: call.map(|call| call.arguments),
+            };
+            audit::unapplied_entry(decision, closed)
+        })
+        .collect()
+}
+
 /// Ends the run as the run itself would. An interrupt needs no agent revision, which may be what cannot be decoded.
 fn decide(plain: &UndecodedRun, control: Control, cause: &InterruptCause) -> Option<FinalCommit> {
     let before = control.clone();
@@ -111,7 +131,7 @@ fn decide(plain: &UndecodedRun, control: Control, cause: &InterruptCause) -> Opt
         run.apply(event).ok()?;
     }
     let deliver = deliveries(Some(&before), &events, "").ok()?;
-    let mut rows = ProjectionRows::default();
+    let mut rows = ProjectionRows { audit: unapplied(plain, Some(&before)), ..ProjectionRows::default() };
     rows.add_events(Some(&before), &events, InboxPosition { count: plain.inbox_count, ticket: None });
     run.control.ended().is_some().then_some(FinalCommit { events, rows, deliver, control: Some(run.control) })
 }
@@ -137,8 +157,9 @@ fn end_by_columns(plain: &UndecodedRun, cause: &InterruptCause) -> FinalCommit {
     let numbered = facts.into_iter().zip(plain.seq.saturating_add(1)..);
     let events: Vec<Event> =
         numbered.map(|(fact, seq)| Event { seq, at: plain.now, step: None, fact }).collect();
-    let mut rows = ProjectionRows::default();
-    rows.add_events(None, &events, InboxPosition { count: plain.inbox_count, ticket: None });
+    let mut rows = ProjectionRows { audit: unapplied(plain, None), ..ProjectionRows::default() };
+    let inbox_position = InboxPosition { count: plain.inbox_count, ticket: None };
+    rows.add_last_events(&plain.held, &events, inbox_position);
     let mut deliver: Vec<Delivery> = plain.children.iter().map(|child| interrupt(plain, child)).collect();
     deliver.extend(plain.parent.as_ref().map(|parent| {
         let usage = Usage::default();

@@ -63,6 +63,11 @@ pub(crate) fn interrupt_cause_in<'t>(texts: impl IntoIterator<Item = &'t str>) -
     causes.next().unwrap_or_else(|| InterruptCause::Person(Principal::system()))
 }
 
+/// The inbox rows that are readable.
+pub(crate) fn readable_items<'t>(texts: impl IntoIterator<Item = &'t str>) -> Vec<Item> {
+    texts.into_iter().filter_map(|text| serde_json::from_str(text).ok()).collect()
+}
+
 /// The columns of the run's row after the commit.
 pub(crate) struct EncodedRun {
     pub(crate) run: RunId,

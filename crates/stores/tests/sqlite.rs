@@ -125,7 +125,7 @@ fn a_file_of_a_later_version_is_refused_and_left_alone() {
     Connection::open(folder.file()).unwrap().pragma_update(None, "user_version", 99).unwrap();
     let before = fs::read(folder.file()).unwrap();
     let refused = SqliteStore::open(folder.file()).unwrap_err();
-    assert!(matches!(refused, SqliteOpenError::Newer { found: 99, known: 9 }), "{refused}");
+    assert!(matches!(refused, SqliteOpenError::Newer { found: 99, known: 10 }), "{refused}");
     assert!(refused.to_string().contains("version 99"), "{refused}");
     assert_eq!(fs::read(folder.file()).unwrap(), before);
 }
@@ -146,7 +146,7 @@ async fn the_file_is_opened_as_the_design_says() {
     let pragma = |name| raw.pragma_query_value(None, name, |row| row.get::<_, Value>(0)).unwrap();
     assert_eq!(pragma("journal_mode"), "wal".to_owned().into());
     assert_eq!(pragma("auto_vacuum"), 2.into(), "incremental");
-    assert_eq!(pragma("user_version"), 9.into());
+    assert_eq!(pragma("user_version"), 10.into());
     assert_eq!(pragma("application_id"), i64::from(i32::from_be_bytes(*b"hold")).into());
 }
 

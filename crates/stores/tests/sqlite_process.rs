@@ -98,7 +98,7 @@ async fn a_killed_process_leaves_what_it_acknowledged_and_its_lock_is_gone() {
 #[tokio::test]
 async fn a_commit_that_fails_ends_the_process_and_nothing_acknowledged_is_lost() {
     let folder = Folder::new();
-    let mut child = start(&folder.file(), 10_000, Some(1_000));
+    let mut child = start(&folder.file(), 10_000, Some(1_200));
     let runs = stored(&mut child);
     let ended = child.wait().unwrap();
     assert_eq!(ended.code(), Some(1), "the store ends the process itself");

@@ -2,7 +2,7 @@
 
 use machine::Timestamp;
 use machine::audit::{Actor, AuditAction, AuditChain, AuditEntry, SealedRecord};
-use machine::id::Principal;
+use machine::id::{Digest, Principal};
 
 use super::{BoxFuture, StoreError, Tenant};
 
@@ -14,8 +14,12 @@ pub trait AuditStore: Send + Sync + 'static {
     /// Adds a record of a change that is not in the store.
     fn record_audit(&self, tenant: &Tenant, entry: &AuditEntry) -> BoxFuture<'_, Result<(), StoreError>>;
 
-    /// Puts records that are not in the chain of their tenant yet at its end, a bounded number. Returns how many.
-    fn seal_audit(&self) -> BoxFuture<'_, Result<u64, StoreError>>;
+    /// Adds records of the configuration, all of them or none. [`StoreError::Behind`] if one of the tenants has a newer
+    /// record of its configuration than the caller knows: then another node has recorded the same change.
+    fn record_configuration(&self, records: &[ConfigurationRecord]) -> BoxFuture<'_, Result<(), StoreError>>;
+
+    /// Puts records that are not in the chain of their tenant yet at its end, a bounded number.
+    fn seal_audit(&self) -> BoxFuture<'_, Result<Sealed, StoreError>>;
 
     /// Sealed records after the one with the number `after`, oldest first, at most [`AUDIT_RECORDS_MAX`].
     fn audit(
@@ -29,9 +33,49 @@ pub trait AuditStore: Send + Sync + 'static {
     /// The chain of every tenant that has one, by tenant.
     fn audit_chains(&self) -> BoxFuture<'_, Result<Vec<TenantChain>, StoreError>>;
 
+    /// The number of the last record of a tenant that this sink has taken, 0 if it has taken none.
+    fn sink_progress(&self, sink: &Digest, tenant: &Tenant) -> BoxFuture<'_, Result<u64, StoreError>>;
+
+    /// The sink has taken everything up to this record. The number never decreases.
+    fn set_sink_progress(
+        &self,
+        sink: &Digest,
+        tenant: &Tenant,
+        seq: u64,
+    ) -> BoxFuture<'_, Result<(), StoreError>>;
+
     /// Deletes the oldest sealed records of every chain up to the first one that is not older than this, a bounded
     /// number, and records that. Returns how many. What is left can still be verified.
     fn prune_audit(&self, older_than: Timestamp) -> BoxFuture<'_, Result<u64, StoreError>>;
+}
+
+/// What is recorded of the configuration for one tenant.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ConfigurationRecord {
+    pub tenant: Tenant,
+    /// The number of the newest record of the tenant's configuration that the caller has read, 0 if there is none. None:
+    /// the tenant's records cannot be sealed, and are added whatever is there.
+    pub known: Option<u64>,
+    pub entries: Vec<AuditEntry>,
+}
+
+/// What one call sealed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sealed {
+    pub records: u64,
+    /// Tenants whose records were left unsealed, because rows follow the stored head of their chain. It is unknown
+    /// which of them belong there. Other tenants are not affected.
+    pub stopped: Vec<Tenant>,
+}
+
+/// Seals every record that can be sealed. Returns the tenants whose records cannot.
+pub async fn seal_all(store: &(impl AuditStore + ?Sized)) -> Result<Vec<Tenant>, StoreError> {
+    loop {
+        let sealed = store.seal_audit().await?;
+        if sealed.records == 0 {
+            return Ok(sealed.stopped);
+        }
+    }
 }
 
 /// Selects records. Fields that are not set match everything.

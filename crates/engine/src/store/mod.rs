@@ -91,7 +91,10 @@ mod views;
 mod wrapper;
 
 pub use append::{Append, Appended, Create, Created, InlineAgent, NewChildRun};
-pub use audit_store::{AUDIT_RECORDS_MAX, AuditFilter, AuditStore, Deleted, Deletion, TenantChain};
+pub use audit_store::{
+    AUDIT_RECORDS_MAX, AuditFilter, AuditStore, ConfigurationRecord, Deleted, Deletion, Sealed, TenantChain,
+    seal_all,
+};
 pub use claim::{Claim, SkipTenant};
 pub use cluster_store::ClusterStore;
 pub use error::{StoreError, StoreFailure};

@@ -18,10 +18,10 @@ use serde_json::Value;
 
 use super::{
     Append, Appended, ApprovalFilter, AuditFilter, AuditStore, AutoApproval, BoxFuture, Claim, Claimed,
-    ClusterStore, Countable, Create, Created, Deleted, Deletion, GrantFilter, GrantView, Lease, Listed,
-    LiveUpdate, Loaded, LogEntry, MessageOrder, MessagePosition, MessageView, Notification, Page,
-    ResponseStore, RunCounts, RunFilter, RunStore, RunView, StateView, Store, StoreError, StoreMetrics,
-    StoredResponse, SuspensionView, Tenant, TenantChain, ThreadView, ViewStore,
+    ClusterStore, ConfigurationRecord, Countable, Create, Created, Deleted, Deletion, GrantFilter, GrantView,
+    Lease, Listed, LiveUpdate, Loaded, LogEntry, MessageOrder, MessagePosition, MessageView, Notification,
+    Page, ResponseStore, RunCounts, RunFilter, RunStore, RunView, Sealed, StateView, Store, StoreError,
+    StoreMetrics, StoredResponse, SuspensionView, Tenant, TenantChain, ThreadView, ViewStore,
 };
 use crate::callback::{CallbackKey, KeyRotation, KeysToRemove, StoredCallbackKeys};
 use crate::clock::Clock;
@@ -153,11 +153,18 @@ wrapper_of_store! {
         ) -> BoxFuture<'_, Result<Option<StoredResponse>, StoreError>>;
     }    AuditStore {
         fn record_audit(&self, tenant: &Tenant, entry: &AuditEntry) -> BoxFuture<'_, Result<(), StoreError>>;
-        fn seal_audit(&self) -> BoxFuture<'_, Result<u64, StoreError>>;
+        fn record_configuration(
+            &self, records: &[ConfigurationRecord]
+        ) -> BoxFuture<'_, Result<(), StoreError>>;
+        fn seal_audit(&self) -> BoxFuture<'_, Result<Sealed, StoreError>>;
         fn audit(
             &self, tenant: &Tenant, filter: &AuditFilter, after: u64, limit: usize
         ) -> BoxFuture<'_, Result<Vec<SealedRecord>, StoreError>>;
         fn audit_chains(&self) -> BoxFuture<'_, Result<Vec<TenantChain>, StoreError>>;
+        fn sink_progress(&self, sink: &Digest, tenant: &Tenant) -> BoxFuture<'_, Result<u64, StoreError>>;
+        fn set_sink_progress(
+            &self, sink: &Digest, tenant: &Tenant, seq: u64
+        ) -> BoxFuture<'_, Result<(), StoreError>>;
         fn prune_audit(&self, older_than: Timestamp) -> BoxFuture<'_, Result<u64, StoreError>>;
     }
 }

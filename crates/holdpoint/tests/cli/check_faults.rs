@@ -60,6 +60,7 @@ fn mistakes_at_the_top_and_in_server_store_and_auth() {
     each_is_reported(include_str!("mistakes/server.txt"), "");
     each_is_reported(include_str!("mistakes/store.txt"), "");
     each_is_reported(include_str!("mistakes/auth.txt"), "");
+    each_is_reported(include_str!("mistakes/audit.txt"), "");
 }
 
 #[test]

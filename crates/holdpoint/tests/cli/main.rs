@@ -1,6 +1,8 @@
 //! Runs the program as a user does, and checks its standard output, standard error and exit code.
 
 mod audit;
+mod audit_runs;
+mod audit_sink;
 mod callbacks;
 mod check;
 mod check_faults;

@@ -31,7 +31,7 @@ const ENCODED: [&str; 10] = [
 
 /// Columns with names, words, digests and plain text, by table. A remembered response is passed on unchanged. Every new
 /// table has to be added here or above.
-const PLAIN: [(&str, &str); 18] = [
+const PLAIN: [(&str, &str); 19] = [
     ("threads", "tenant id head"),
     ("runs", "tenant id agent parent_call begins_after promised status chain_head"),
     ("commits", "tenant checkpoint hash"),
@@ -51,6 +51,7 @@ const PLAIN: [(&str, &str); 18] = [
     ("previous_callback_key", "key"),
     ("audit", "tenant action actor hash"),
     ("audit_chains", "tenant hash pruned_hash"),
+    ("audit_sinks", "sink tenant"),
 ];
 
 /// Tables for nodes and migrations, which no tenant sees.

@@ -37,6 +37,8 @@ codes! {
     ApprovalNotFound = "APPROVAL_NOT_FOUND", NOT_FOUND;
     /// The approval was decided or has expired, or its run has ended or is ending.
     ApprovalNotPending = "APPROVAL_NOT_PENDING", CONFLICT;
+    /// The sink of the audit record is required and does not work, so nothing is decided.
+    AuditSinkDown = "AUDIT_SINK_DOWN", SERVICE_UNAVAILABLE;
     BadRequest = "BAD_REQUEST", BAD_REQUEST;
     /// The callback was already used, or its call is not held.
     CallbackSpent = "CALLBACK_SPENT", CONFLICT;

@@ -12,6 +12,7 @@ use engine::deciding::Decide;
 use engine::store::{ApprovalFilter, Page, SuspensionView};
 use machine::id::{RunId, SuspensionId, ThreadId};
 use machine::projection_rows::ApprovalStatus as StoredStatus;
+use machine::suspension::SuspensionKind;
 
 use crate::access::Caller;
 use crate::approval_stream;
@@ -174,6 +175,13 @@ async fn submit(
         return Ok(answer);
     }
     let mut decide = decide?;
+    match held.kind {
+        SuspensionKind::Approval | SuspensionKind::InDoubt => server.check_sink(&caller.tenant)?,
+        SuspensionKind::Question
+        | SuspensionKind::ClientTool
+        | SuspensionKind::External
+        | SuspensionKind::ChildRun => {}
+    }
     decide.id = idempotent.decision_id(0);
     let settled = submit_decision(server, &caller.permit, held, &decide).await?;
     idempotent.store_and_respond(StatusCode::OK, &build_approval(server, &settled).await?).await

@@ -3,18 +3,20 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use axum::http::StatusCode;
+use axum::http::{Method, StatusCode};
 use axum::response::Response;
 use engine::deciding::Decide;
 use machine::id::RunId;
 use machine::inbox::{Refusal, Verdict};
+use machine::suspension::SuspensionKind;
 use serde_json::Value;
 
 use crate::access::Caller;
 use crate::body::{DecisionEntry, Decisions};
-use crate::error::ApiError;
+use crate::error::{ApiError, Code};
 use crate::extract::{RequestBody, RunPath};
 use crate::idempotency::IdempotentRequest;
+use crate::refused_requests::RefusedCaller;
 use crate::routes::runs::find_run;
 use crate::server::Server;
 use crate::submit_decision::decide;
@@ -39,7 +41,9 @@ pub(crate) async fn decisions(
     if let Some(answer) = idempotent.stored_response().await? {
         return Ok(answer);
     }
-    let kinds = caller.decidable_kinds(&server);
+    let sink = server.check_sink(&caller.tenant);
+    let mut kinds = caller.decidable_kinds(&server);
+    kinds.retain(|kind| sink.is_ok() || !matches!(kind, SuspensionKind::Approval | SuspensionKind::InDoubt));
     let mut results = Vec::with_capacity(request.decisions.len());
     for (ordinal, entry) in request.decisions.into_iter().enumerate() {
         let result = match entry_decision(&caller, &run, entry) {
@@ -50,6 +54,14 @@ pub(crate) async fn decisions(
                     decision.id = idempotent.decision_id(ordinal);
                 }
                 let verdict = decide(&server, &decision).await?.verdict;
+                if let (Verdict::Refused(Refusal::Forbidden(kind)), Err(down)) = (&verdict, &sink)
+                    && caller.may_decide(*kind, &server).is_ok()
+                {
+                    return Err(down.clone());
+                }
+                if matches!(verdict, Verdict::Refused(Refusal::Forbidden(_))) {
+                    note_refusal(&server, &caller);
+                }
                 as_applied(entry_result(&server, &caller, &ids, &verdict), derived)
             }
             Err(invalid) => invalid,
@@ -57,6 +69,12 @@ pub(crate) async fn decisions(
         results.push(result);
     }
     idempotent.store_and_respond(StatusCode::OK, &DecisionResults { results }).await
+}
+
+/// The response is a success, because the other entries were judged.
+fn note_refusal(server: &Server, caller: &Caller) {
+    let refused = RefusedCaller::new(&caller.tenant, &caller.principal);
+    server.refused_requests.note(Some(&refused), Code::Forbidden, &Method::POST, "/v1/runs/{id}/decisions");
 }
 
 /// The ids of an entry as they were sent.

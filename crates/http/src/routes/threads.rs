@@ -154,6 +154,9 @@ pub(crate) async fn auto_approve(
 ) -> Result<Json<Thread>, ApiError> {
     let request: AutoApprove = received.parse().await?;
     find_thread(&server, &caller, &id).await?;
+    if request.enabled {
+        server.check_sink(&caller.tenant)?;
+    }
     match server.engine.auto_approve(&caller.tenant, &id, request.enabled, &caller.actor()).await {
         Ok(()) => Ok(Json(to_wire(&find_thread(&server, &caller, &id).await?)?)),
         Err(StoreError::NotFound) => Err(ApiError::no_thread(id.as_str())),

@@ -1,6 +1,13 @@
 //! The audit record over HTTP: who may read it, what it shows, and what a deleted thread leaves.
 
+use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
+
+use engine::store::{AuditFilter, GrantFilter, Page, Tenant};
+use holdpoint_http::{AgentScope, Auth, Key};
+use machine::Timestamp;
 use machine::audit::{AuditChain, ChainCheck, SealedRecord};
+use machine::id::ThreadId;
 use models::scripted::Reply;
 use serde_json::{Value, json};
 
@@ -110,4 +117,142 @@ async fn a_thread_with_decided_approvals_is_deleted_by_an_admin_and_leaves_a_rec
         1,
         "the decision stays in the record"
     );
+}
+
+fn keys() -> Vec<Key> {
+    let Auth::Keys(keys) = keys_of(&KEYS) else { panic!("there are keys") };
+    keys
+}
+
+async fn reload_with(server: &TestServer, keys: Vec<Key>) -> Result<(), String> {
+    server.next_reload.lock().unwrap().auth = Auth::Keys(keys);
+    server.server.reload(&"tester".into()).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_that_is_limited_to_agents_may_not_read_the_record() {
+    let agents = AgentScope::Only(["assistant".into()].into());
+    let limited = keys().into_iter().map(|key| Key { agents: agents.clone(), ..key }).collect();
+    let plan = TestPlan::new(StoreKind::Memory, []);
+    let server = TestPlan { auth: Auth::Keys(limited), ..plan }.build().await;
+    let refused = server.as_key("admin").get("/v1/audit").await;
+    assert_eq!((refused.status, refused.code().as_str()), (403, "FORBIDDEN"));
+    assert!(refused.text.contains("limited to some agents"), "{}", refused.text);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reload_that_cannot_be_recorded_changes_nothing() {
+    let server = test_server(StoreKind::Memory).await;
+    let stays = |key: &Key| key.name != "runner";
+    let fewer: Vec<Key> = keys().into_iter().filter(stays).collect();
+    server.probe.refuses_configurations.store(true, Ordering::SeqCst);
+    let refused = reload_with(&server, fewer.clone()).await.unwrap_err();
+    assert!(refused.contains("the audit record of this reload cannot be written"), "{refused}");
+    server.as_key("runner").get("/v1/threads").await.ok(200);
+    let refused = server.server.record_started(None).await;
+    assert!(refused.is_err(), "a server whose start cannot be recorded does not serve");
+    server.probe.refuses_configurations.store(false, Ordering::SeqCst);
+    assert_eq!(records(&server.as_key("admin"), "").await, [] as [Value; 0]);
+    reload_with(&server, fewer).await.unwrap();
+    server.as_key("runner").get("/v1/threads").await.refused(401, "UNAUTHORIZED");
+    let found = records(&server.as_key("admin"), "?action=configuration.reloaded").await;
+    assert_eq!(found.len(), 1, "{found:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_that_start_together_record_each_key_once() {
+    let server = test_server(StoreKind::Sqlite).await;
+    let starts = (0..5).map(|_| {
+        let server = server.server.clone();
+        tokio::spawn(async move { server.record_started(None).await })
+    });
+    for start in starts.collect::<Vec<_>>() {
+        start.await.unwrap().unwrap();
+    }
+    let admin = server.as_key("admin");
+    let added = records(&admin, "?action=key.added").await;
+    let names: BTreeSet<&str> =
+        added.iter().map(|record| record["detail"]["key"].as_str().unwrap()).collect();
+    assert_eq!((added.len(), names.len()), (5, 5), "{added:?}");
+    assert_eq!(records(&admin, "?action=configuration.loaded").await.len(), 5);
+    let fewer = keys().into_iter().filter(|key| key.name != "runner").collect();
+    reload_with(&server, fewer).await.unwrap();
+    let removed = records(&admin, "?action=key.removed").await;
+    assert_eq!(removed.iter().map(|record| &record["detail"]["key"]).collect::<Vec<_>>(), ["runner"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn keys_are_remembered_when_their_records_are_pruned() {
+    let server = test_server(StoreKind::Sqlite).await;
+    server.server.record_started(None).await.unwrap();
+    server.probe.ahead_ms.store(1_000, Ordering::SeqCst);
+    server.server.record_started(None).await.unwrap();
+    let admin = server.as_key("admin");
+    records(&admin, "").await;
+    let far = Timestamp(u64::MAX / 2);
+    assert_ne!(server.engine.store().prune_audit(far).await.unwrap(), 0);
+    assert_eq!(records(&admin, "?action=key.added").await.len(), 0, "their records are gone");
+    server.server.record_started(None).await.unwrap();
+    assert_eq!(records(&admin, "?action=key.added").await.len(), 0, "and they are not new");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn grants_of_a_tenant_without_keys_are_revoked() {
+    let server = test_server(StoreKind::Memory).await;
+    server.server.record_started(None).await.unwrap();
+    let (tenant, thread) = (Tenant::from("other"), ThreadId::from("t"));
+    server.as_key("stranger-admin").post("/v1/threads", json!({"id": "t"})).await;
+    server.engine.auto_approve(&tenant, &thread, true, &"stranger".into()).await.unwrap();
+    let grants = async || {
+        let (all, page) = (GrantFilter { by: None }, Page { cursor: None, limit: 10 });
+        server.engine.store().grants(&tenant, &all, &page).await.unwrap().items.len()
+    };
+    assert_eq!(grants().await, 1);
+    reload_with(&server, keys().into_iter().filter(|key| key.tenant != tenant).collect()).await.unwrap();
+    assert_eq!(grants().await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_decided_while_the_required_sink_is_down() {
+    let server = TestPlan::one_write(StoreKind::Memory).build().await;
+    let client = &server.client;
+    let (run, approval) = client.begin_held_run("write").await;
+    *server.sink_fault.lock().unwrap() = Some("it is full".to_owned());
+    let refused = client.post_nothing(&format!("/v1/approvals/{approval}/approve")).await;
+    assert_eq!((refused.status, refused.code().as_str()), (503, "AUDIT_SINK_DOWN"));
+    client.post_nothing(&format!("/v1/approvals/{approval}/reject")).await.refused(503, "AUDIT_SINK_DOWN");
+    let held = client.run_reaches(&run, "waiting_approval").await;
+    let call = held["pending"][0]["call_id"].as_str().unwrap();
+    let decision = json!({"decisions": [{"call_id": call, "action": "resume"}]});
+    client.post(&format!("/v1/runs/{run}/decisions"), decision).await.refused(503, "AUDIT_SINK_DOWN");
+    let thread = held["thread_id"].as_str().unwrap();
+    let path = format!("/v1/threads/{thread}/auto-approve");
+    client.post(&path, json!({"enabled": true})).await.refused(503, "AUDIT_SINK_DOWN");
+    client.post(&path, json!({"enabled": false})).await.ok(200);
+    *server.sink_fault.lock().unwrap() = None;
+    client.post_nothing(&format!("/v1/approvals/{approval}/approve")).await.ok(200);
+    client.run_reaches(&run, "completed").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn refused_requests_are_recorded_as_a_bounded_sample() {
+    let server = test_server(StoreKind::Memory).await;
+    let (runner, stranger) = (server.as_key("runner"), server.client.with_token("guessed"));
+    for _ in 0..3 {
+        runner.get("/v1/audit").await.refused(403, "FORBIDDEN");
+    }
+    for number in 0..50 {
+        stranger.get(&format!("/v1/threads/thr_{number}")).await.refused(401, "UNAUTHORIZED");
+    }
+    runner.get("/v1/threads").await.ok(200);
+    server.server.record_refusals().await.unwrap();
+    server.server.record_refusals().await.unwrap();
+    let found = records(&server.as_key("admin"), "?action=request.refused").await;
+    let [record] = &found[..] else { panic!("{found:?}") };
+    assert_eq!(record["by"], "runner");
+    assert_eq!(record["detail"], json!({"code": "FORBIDDEN", "count": 3, "route": "GET /v1/audit"}));
+    let store = server.engine.store();
+    let all = store.audit(&Tenant::default(), &AuditFilter::default(), 0, 100).await.unwrap();
+    let [unknown] = &all[..] else { panic!("{all:?}") };
+    assert!(unknown.body.contains(r#""count":50,"route":"GET /v1/threads/{id}""#), "{}", unknown.body);
 }

@@ -123,6 +123,10 @@ async fn provoke_approval_errors(refusals: &mut Refusals) {
     refusals.note(client.post(&path, json!({"expect_digset": "29dd"})).await.json());
     refusals.note(client.post(&path, json!({"expect_digest": "29dd"})).await.json());
     refusals.note(client.post(&path, json!({"arguments": {"by": "five"}})).await.json());
+    *test_server.sink_fault.lock().expect("the lock is not poisoned") =
+        Some("its address answered 503 Service Unavailable".to_owned());
+    refusals.note(client.post_nothing(&path).await.json());
+    *test_server.sink_fault.lock().expect("the lock is not poisoned") = None;
     client.post_nothing(&format!("/v1/approvals/{approval}/reject")).await.ok(200);
     refusals.note(client.post_nothing(&path).await.json());
     let (_, approval) = client.begin_held_run("count").await;

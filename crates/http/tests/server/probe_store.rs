@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use engine::store::{
-    Append, Appended, ApprovalFilter, BoxFuture, Create, Created, Lease, Listed, LogEntry, MessageOrder,
-    MessagePosition, MessageView, Page, RunFilter, RunView, Store, StoreError, StoreFailure, StoredResponse,
-    SuspensionView, Tenant, Wrapper,
+    Append, Appended, ApprovalFilter, BoxFuture, ConfigurationRecord, Create, Created, Lease, Listed,
+    LogEntry, MessageOrder, MessagePosition, MessageView, Page, RunFilter, RunView, Store, StoreError,
+    StoreFailure, StoredResponse, SuspensionView, Tenant, Wrapper,
 };
 use machine::Timestamp;
 use machine::decision::Decision;
@@ -28,6 +28,8 @@ pub(crate) struct StoreProbe {
     pub(crate) answers: AtomicUsize,
     /// No answer is kept, as if the process had died before.
     pub(crate) drops_answers: AtomicBool,
+    /// No record of a configuration is written.
+    pub(crate) refuses_configurations: AtomicBool,
     /// The clock is ahead by so much.
     pub(crate) ahead_ms: AtomicU64,
     barrier: Mutex<Option<Arc<StoreBarrier>>>,
@@ -171,6 +173,14 @@ impl Wrapper for ProbedStore {
             return Box::pin(std::future::ready(Err(gone)));
         }
         self.store.store_response(tenant, run, scope, answer)
+    }
+
+    fn record_configuration(&self, records: &[ConfigurationRecord]) -> BoxFuture<'_, Result<(), StoreError>> {
+        if self.probe.refuses_configurations.load(Ordering::SeqCst) {
+            let full = StoreError::Failed(StoreFailure::Full("no space left".into()));
+            return Box::pin(std::future::ready(Err(full)));
+        }
+        self.store.record_configuration(records)
     }
 
     fn append(&self, lease: &Lease, append: Append) -> BoxFuture<'_, Result<Appended, StoreError>> {

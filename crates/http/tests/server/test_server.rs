@@ -153,6 +153,8 @@ pub(crate) struct TestServer {
     pub(crate) probe: Arc<StoreProbe>,
     /// What the next reload finds.
     pub(crate) next_reload: Arc<Mutex<NextReload>>,
+    /// Why the sink of the audit record does not work.
+    pub(crate) sink_fault: Arc<Mutex<Option<String>>>,
     upkeep: Upkeep,
     replies: Vec<Reply>,
     folder: PathBuf,
@@ -229,16 +231,24 @@ impl TestServer {
         let again = NextReload { agents: shown.clone(), auth: plan.auth.clone() };
         let next_reload = Arc::new(Mutex::new(again));
         let read = next_reload.clone();
+        let sink_fault = Arc::<Mutex<Option<String>>>::default();
         let setup = Setup {
             engine: engine.clone(),
             auth: plan.auth,
             agents: shown,
             reload: Arc::new(move || {
                 let NextReload { agents, auth } = read.lock().expect("the lock is not poisoned").clone();
-                Box::pin(async move { Ok(Reloaded { agents, auth, file: None }) })
+                Box::pin(async move {
+                    let apply = Box::new(|| ());
+                    Ok(Reloaded { agents, auth, file: None, apply })
+                })
             }),
             origins: Origins { listen: address, public_url: None },
             approvers,
+            sink_fault: {
+                let fault = sink_fault.clone();
+                Arc::new(move |_| fault.lock().expect("the lock is not poisoned").clone())
+            },
             log_lines_dropped: Arc::default(),
         };
         let server = Server::with_limits(setup, plan.limits);
@@ -257,6 +267,7 @@ impl TestServer {
             callbacks,
             probe,
             next_reload,
+            sink_fault,
             upkeep,
             replies,
             folder,

@@ -26,16 +26,23 @@ pub enum AuditAction {
     /// The server started with a configuration.
     ConfigurationLoaded,
     ConfigurationReloaded,
+    /// Nothing changed. It is recorded again before older records are deleted.
+    ConfigurationRestated,
     KeyAdded,
     KeyRemoved,
     KeyChanged,
+    /// The key that signs callback tokens was replaced, and the one before it stays valid until it is removed.
+    CallbackKeyRotated,
+    CallbackKeyRemoved,
     RequestRefused,
+    /// The store was started from a backup. What happened after the backup is not in it.
+    StoreRestored,
     /// Records that were kept long enough were deleted.
     AuditPruned,
 }
 
 impl AuditAction {
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 26] = [
         Self::ApprovalApproved,
         Self::ApprovalRejected,
         Self::ApprovalExpired,
@@ -53,10 +60,14 @@ impl AuditAction {
         Self::ThreadPruned,
         Self::ConfigurationLoaded,
         Self::ConfigurationReloaded,
+        Self::ConfigurationRestated,
         Self::KeyAdded,
         Self::KeyRemoved,
         Self::KeyChanged,
+        Self::CallbackKeyRotated,
+        Self::CallbackKeyRemoved,
         Self::RequestRefused,
+        Self::StoreRestored,
         Self::AuditPruned,
     ];
 
@@ -80,10 +91,14 @@ impl AuditAction {
             Self::ThreadPruned => "thread.pruned",
             Self::ConfigurationLoaded => "configuration.loaded",
             Self::ConfigurationReloaded => "configuration.reloaded",
+            Self::ConfigurationRestated => "configuration.restated",
             Self::KeyAdded => "key.added",
             Self::KeyRemoved => "key.removed",
             Self::KeyChanged => "key.changed",
+            Self::CallbackKeyRotated => "callback_key.rotated",
+            Self::CallbackKeyRemoved => "callback_key.removed",
             Self::RequestRefused => "request.refused",
+            Self::StoreRestored => "store.restored",
             Self::AuditPruned => "audit.pruned",
         }
     }

@@ -5,6 +5,8 @@ use alloc::string::{String, ToString};
 use core::fmt;
 use serde_json::{Map, Value};
 
+use super::action::AuditAction;
+use super::check::Restored;
 use crate::id::Digest;
 
 /// The end of a chain: the number of its last record, and that record's hash. Each hash is the SHA-256 of the hash
@@ -84,6 +86,25 @@ impl SealedRecord {
             (None, _) => Err(form("it has no `seq`")),
             (Some(_), None) => Err(form("it has no `hash` of 64 hex digits")),
         }
+    }
+
+    /// The end of what was pruned, if this record says that records were.
+    #[must_use]
+    pub fn pruned_through(&self) -> Option<AuditChain> {
+        let content = content(&self.body).ok()?;
+        let is_prune = content.get("action")?.as_str()? == AuditAction::AuditPruned.as_str();
+        let detail = content.get("detail").filter(|_| is_prune)?;
+        let hash = serde_json::from_value(detail.get("through_hash")?.clone()).ok()?;
+        Some(AuditChain { seq: detail.get("through_seq")?.as_u64()?, hash })
+    }
+
+    /// Where the store was restored from, if this record says that it was.
+    pub(super) fn restored_from(&self) -> Option<Restored> {
+        let content = content(&self.body).ok()?;
+        let is_restore = content.get("action")?.as_str()? == AuditAction::StoreRestored.as_str();
+        let detail = content.get("detail").filter(|_| is_restore)?;
+        let taken_at = detail.get("taken_at")?.as_str()?.to_string();
+        Some(Restored { taken_at, head_seq: detail.get("head_seq")?.as_u64()? })
     }
 
     /// A text of the content, or an empty text.

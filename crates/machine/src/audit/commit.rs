@@ -1,6 +1,7 @@
 //! What a commit of a run adds to the audit record: one entry for each decision in its events.
 
 use super::{Actor, AuditAction, AuditEntry};
+use crate::decision::{Decision, DecisionAction};
 use crate::event::{Closing, Event, Fact, InterruptCause};
 use crate::grant::{Grant, GrantCoverage};
 use crate::id::{AgentName, DecisionId, Digest, Principal, ToolName};
@@ -65,6 +66,35 @@ fn action(fact: &Fact, status: ApprovalStatus, kind: Option<SuspensionKind>) -> 
         (_, ApprovalStatus::Rejected) => Some(AuditAction::SuspensionCancelled),
         (_, ApprovalStatus::Expired) => Some(AuditAction::SuspensionExpired),
     }
+}
+
+/// The entry for a decision that was acknowledged, and that its run never processed.
+pub(crate) fn unapplied_entry(decision: &Decision, call: ClosedCall) -> AuditEntry {
+    let (changed, reason, note) = match &decision.action {
+        DecisionAction::Resume(resume) => {
+            (resume.arguments.as_ref().map(Arguments::digest), None, resume.note.as_deref())
+        }
+        DecisionAction::Cancel { reason, .. } => (None, reason.as_deref(), None),
+    };
+    let action = match (&decision.action, call.kind) {
+        (DecisionAction::Resume(_), Some(SuspensionKind::Approval)) => AuditAction::ApprovalApproved,
+        (DecisionAction::Cancel { .. }, Some(SuspensionKind::Approval)) => AuditAction::ApprovalRejected,
+        (DecisionAction::Resume(_), _) => AuditAction::SuspensionAnswered,
+        (DecisionAction::Cancel { .. }, _) => AuditAction::SuspensionCancelled,
+    };
+    let entry = AuditEntry {
+        call_id: Some(decision.call.clone()),
+        suspension_id: Some(decision.suspension.clone()),
+        arguments_digest: changed.or(call.arguments),
+        ..AuditEntry::new(decision.accepted_at, action, Actor::from(decision.by.clone()))
+    };
+    entry
+        .with("applied", false)
+        .with_text("kind", call.kind.map(SuspensionKind::as_str))
+        .with_text("tool", call.tool.as_ref().map(ToolName::as_str))
+        .with_text("decision_id", decision.id.as_ref().map(DecisionId::as_str))
+        .with_text("reason", reason)
+        .with_text("note", note)
 }
 
 /// The entry for an approval that also applies to later calls.

@@ -1,6 +1,6 @@
 //! An interrupted run of which something cannot be decoded ends by what the plain columns of its store say.
 
-use machine::decision::Decision;
+use machine::decision::{Decision, DecisionAction, Resume};
 use machine::event::{CancelReason, Fact, InterruptCause, Usage};
 use machine::inbox::{Item, Refusal, Verdict, judge_after_end};
 use machine::input::{ChildEnd, ChildEnded};
@@ -26,6 +26,7 @@ fn plain() -> UndecodedRun {
         parent: Some(ParentCall { run: "parent".into(), call: "delegate".into() }),
         children: vec!["child".into()],
         inbox_count: 3,
+        unprocessed: Vec::new(),
     }
 }
 
@@ -61,6 +62,55 @@ fn without_its_state_a_run_ends_by_its_columns() {
     assert_eq!((last.deliver[1].to.as_str(), ended.call.as_str()), ("parent", "delegate"));
     assert_eq!(ended.end, ChildEnd::Interrupted);
     assert_eq!(ended.descendants, u32::MAX, "no column counts them, so nothing of the grant is given back");
+}
+
+/// What the record says of suspensions: action, id and principal.
+fn recorded(last: &FinalCommit) -> Vec<(&'static str, &str, &str)> {
+    let entries = last.rows.audit.iter();
+    let of_suspensions = entries.filter_map(|entry| Some((entry, entry.suspension_id.as_ref()?)));
+    of_suspensions.map(|(entry, id)| (entry.action.as_str(), id.as_str(), entry.actor.by.as_str())).collect()
+}
+
+#[test]
+fn what_ends_by_columns_is_recorded_by_its_kind() {
+    let mut plain = plain();
+    let child = HeldCall { call: "c".into(), suspension: "sus_c".into(), kind: SuspensionKind::ChildRun };
+    plain.held.push(child);
+    let last = final_commit(&plain, None, &InterruptCause::Person("ann".into()));
+    let expected = [("approval.rejected", "sus_a", "system"), ("suspension.cancelled", "sus_b", "system")];
+    assert_eq!(recorded(&last), expected, "no person decides the end of a child");
+}
+
+#[test]
+fn a_decision_that_was_acknowledged_is_recorded_though_its_run_never_applied_it() {
+    let decision = |call: &str, action| Decision {
+        id: None,
+        call: call.into(),
+        suspension: format!("sus_{call}").into(),
+        by: "bo".into(),
+        accepted_at: Timestamp(900),
+        definition_now: None,
+        action,
+    };
+    let approve = decision("a", DecisionAction::Resume(Resume::default()));
+    let give_up = decision("b", DecisionAction::Cancel { reason: Some("no".into()), then: None });
+    let cause = InterruptCause::Person("ann".into());
+    let unprocessed =
+        vec![Item::Decision(approve), Item::Interrupt { cause: cause.clone() }, Item::Decision(give_up)];
+    let last = final_commit(&UndecodedRun { unprocessed, ..plain() }, None, &cause);
+    let accepted = [("approval.approved", "sus_a", "bo"), ("suspension.cancelled", "sus_b", "bo")];
+    assert_eq!(recorded(&last)[..2], accepted);
+    assert!(last.rows.audit[..2].iter().all(|entry| entry.detail["applied"] == false), "{last:?}");
+    assert_eq!(recorded(&last).len(), 4, "both also end with the run");
+    let (story, plain) = held();
+    let bo = Decision {
+        suspension: plain.held[0].suspension.clone(),
+        ..decision("A", DecisionAction::Resume(Resume::default()))
+    };
+    let last =
+        ended(&UndecodedRun { unprocessed: vec![Item::Decision(bo)], ..plain.clone() }, &story.run.control);
+    assert_eq!(recorded(&last)[0], ("approval.approved", plain.held[0].suspension.as_str(), "bo"));
+    assert!(last.rows.audit[0].arguments_digest.is_some());
 }
 
 #[test]
@@ -119,6 +169,7 @@ fn held() -> (Story, UndecodedRun) {
         parent: None,
         children: Vec::new(),
         inbox_count: 1,
+        unprocessed: Vec::new(),
     };
     (story, plain)
 }

@@ -28,14 +28,18 @@ impl MemoryThread {
         everything.map(|row| row.grant.by.clone())
     }
 
-    fn set_auto_approve(&mut self, given: Option<&AutoApproval>, now: Timestamp) {
-        let Some(AutoApproval { id, by }) = given else {
-            self.grants.clear();
-            return;
-        };
-        self.grants.retain(|row| granted_tool(&row.grant).is_some());
-        let grant = Grant { id: id.clone(), by: by.clone(), covers: GrantCoverage::Thread };
-        self.grants.push(GrantRow { grant, since: now });
+    /// Returns the grants that end.
+    fn set_auto_approve(&mut self, given: Option<&AutoApproval>, now: Timestamp) -> Vec<Grant> {
+        let ends = |row: &GrantRow| given.is_none() || granted_tool(&row.grant).is_none();
+        let (ended, kept): (Vec<GrantRow>, Vec<GrantRow>) = self.grants.drain(..).partition(ends);
+        self.grants = kept;
+        if let Some(AutoApproval { id, by }) = given {
+            let grant = Grant { id: id.clone(), by: by.clone(), covers: GrantCoverage::Thread };
+            self.grants.push(GrantRow { grant, since: now });
+        }
+        let mut ended: Vec<Grant> = ended.into_iter().map(|row| row.grant).collect();
+        ended.sort_by(|one, other| one.id.cmp(&other.id));
+        ended
     }
 
     /// Sorted by name.
@@ -67,9 +71,10 @@ impl MemoryState {
     ) -> Result<(), StoreError> {
         let rows = self.tenants.get_mut(tenant).ok_or(StoreError::NotFound)?;
         let (id, thread) = (thread, rows.threads.get_mut(thread).ok_or(StoreError::NotFound)?);
-        let entry = AuditEntry::of_auto_approve(now, id, given.map(|given| &given.id), actor);
-        thread.set_auto_approve(given, now);
-        self.record(tenant, &entry);
+        let mut entries = vec![AuditEntry::of_auto_approve(now, id, given.map(|given| &given.id), actor)];
+        let ended = thread.set_auto_approve(given, now);
+        entries.extend(ended.iter().map(|grant| AuditEntry::of_revoked_grant(now, id, grant, actor)));
+        entries.iter().for_each(|entry| self.record(tenant, entry));
         Ok(())
     }
 

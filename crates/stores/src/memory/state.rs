@@ -34,6 +34,8 @@ pub(super) struct MemoryState {
     pub(super) revisions: BTreeMap<Digest, String>,
     pub(super) callback_keys: Option<StoredCallbackKeys>,
     pub(super) audit: BTreeMap<Tenant, MemoryAudit>,
+    /// The last record that a sink has taken.
+    pub(super) audit_sinks: BTreeMap<(Digest, Tenant), u64>,
     pub(super) counts: StoreMetrics,
     last_row: RunRowId,
     last_thread: i64,

@@ -5,15 +5,14 @@ use std::sync::Arc;
 
 use engine::callback::{CallbackKey, KeyRotation, KeysToRemove, StoredCallbackKeys};
 use engine::store::{
-    Append, Appended, ApprovalFilter, AuditFilter, AuditStore, AutoApproval, BoxFuture, Claim, Claimed,
-    ClusterStore, CommittedEvent, Countable, Create, Created, Deleted, Deletion, EVENTS_BYTES_MAX,
-    GrantFilter, GrantView, Lease, Listed, Loaded, LogEntry, MessageOrder, MessagePosition, MessageView,
-    Page, ResponseStore, RunCounts, RunFilter, RunStore, RunView, STORED_RESPONSES_MAX, StateView,
-    StoreError, StoreMetrics, StoredResponse, SuspensionView, Tenant, TenantChain, ThreadView, ViewStore,
-    too_many_stored_responses,
+    Append, Appended, ApprovalFilter, AutoApproval, BoxFuture, Claim, Claimed, ClusterStore, CommittedEvent,
+    Countable, Create, Created, Deleted, Deletion, EVENTS_BYTES_MAX, GrantFilter, GrantView, Lease, Listed,
+    Loaded, LogEntry, MessageOrder, MessagePosition, MessageView, Page, ResponseStore, RunCounts, RunFilter,
+    RunStore, RunView, STORED_RESPONSES_MAX, StateView, StoreError, StoreMetrics, StoredResponse,
+    SuspensionView, Tenant, ThreadView, ViewStore, too_many_stored_responses,
 };
 use machine::Timestamp;
-use machine::audit::{Actor, AuditEntry, SealedRecord};
+use machine::audit::{Actor, AuditAction, AuditEntry};
 use machine::chain::ChainHead;
 use machine::decision::Decision;
 use machine::event::Event;
@@ -385,24 +384,31 @@ impl ClusterStore for MemoryStore {
     }
 
     fn rotate_callback_key(&self, drawn: CallbackKey) -> BoxFuture<'_, Result<KeyRotation, StoreError>> {
-        self.change(|state, _| {
+        self.change(|state, now| {
             let Some(keys) = &mut state.callback_keys else { return Ok(KeyRotation::NoKey) };
             if keys.previous.is_some() {
                 return Ok(KeyRotation::PreviousIsKept);
             }
             *keys = StoredCallbackKeys { current: drawn, previous: Some(keys.current) };
+            let entry = AuditEntry::of_callback_key(now, AuditAction::CallbackKeyRotated);
+            state.record(&Tenant::default(), &entry);
             Ok(KeyRotation::Rotated)
         })
     }
 
     fn remove_callback_keys(&self, which: KeysToRemove) -> BoxFuture<'_, Result<bool, StoreError>> {
-        self.change(|state, _| {
-            Ok(match which {
+        self.change(|state, now| {
+            let is_removed = match which {
                 KeysToRemove::All => state.callback_keys.take().is_some(),
                 KeysToRemove::Previous => {
                     state.callback_keys.as_mut().is_some_and(|keys| keys.previous.take().is_some())
                 }
-            })
+            };
+            if is_removed {
+                let entry = AuditEntry::of_callback_key(now, AuditAction::CallbackKeyRemoved);
+                state.record(&Tenant::default(), &entry);
+            }
+            Ok(is_removed)
         })
     }
 }
@@ -436,36 +442,5 @@ impl ResponseStore for MemoryStore {
         self.read(|state| {
             Ok(state.find_run(tenant, run).and_then(|run| run.stored_responses.get(scope)).cloned())
         })
-    }
-}
-
-impl AuditStore for MemoryStore {
-    fn record_audit(&self, tenant: &Tenant, entry: &AuditEntry) -> BoxFuture<'_, Result<(), StoreError>> {
-        self.change(|state, _| {
-            state.record(tenant, entry);
-            Ok(())
-        })
-    }
-
-    fn seal_audit(&self) -> BoxFuture<'_, Result<u64, StoreError>> {
-        self.change(|state, _| Ok(state.seal_audit()))
-    }
-
-    fn audit(
-        &self,
-        tenant: &Tenant,
-        filter: &AuditFilter,
-        after: u64,
-        limit: usize,
-    ) -> BoxFuture<'_, Result<Vec<SealedRecord>, StoreError>> {
-        self.read(|state| Ok(state.sealed_records(tenant, filter, after, limit)))
-    }
-
-    fn audit_chains(&self) -> BoxFuture<'_, Result<Vec<TenantChain>, StoreError>> {
-        self.read(|state| Ok(state.audit_chains()))
-    }
-
-    fn prune_audit(&self, older_than: Timestamp) -> BoxFuture<'_, Result<u64, StoreError>> {
-        self.change(|state, now| Ok(state.prune_audit(older_than, now)))
     }
 }

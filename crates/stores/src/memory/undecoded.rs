@@ -53,6 +53,7 @@ fn plain(run: &MemoryRun, now: Timestamp) -> UndecodedRun {
         parent: None,
         children: Vec::new(),
         inbox_count: run.inbox.len(),
+        unprocessed: run.inbox.values().cloned().collect(),
     }
 }
 

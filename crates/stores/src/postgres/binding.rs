@@ -188,7 +188,7 @@ struct BoundSuspension<'e> {
 }
 
 #[derive(Serialize)]
-struct BoundAudit {
+pub(super) struct BoundAudit {
     at: i64,
     action: &'static str,
     actor: String,
@@ -200,14 +200,14 @@ struct BoundAudit {
 fn audit(tenant: &str, commit: &EncodedCommit) -> Vec<BoundAudit> {
     let EncodedRun { run, thread, .. } = &commit.state;
     let records = commit.rows.audit.iter().map(|entry| entry.to_record_of_run(tenant, thread, run));
-    records
-        .map(|AuditRecord { at, action, by, body }| BoundAudit {
-            at: millis(at),
-            action: action.as_str(),
-            actor: escape(by.as_str()).into_owned(),
-            body,
-        })
-        .collect()
+    records.map(BoundAudit::from_record).collect()
+}
+
+impl BoundAudit {
+    pub(super) fn from_record(record: AuditRecord) -> Self {
+        let AuditRecord { at, action, by, body } = record;
+        Self { at: millis(at), action: action.as_str(), actor: escape(by.as_str()).into_owned(), body }
+    }
 }
 
 #[derive(Serialize)]

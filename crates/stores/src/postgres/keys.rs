@@ -37,8 +37,13 @@ impl PostgresShared {
     }
 
     pub(super) async fn rotate_callback_key(&self, drawn: CallbackKey) -> Result<KeyRotation, PostgresError> {
-        let sql = "UPDATE callback_key SET previous = key, key = $1 WHERE previous IS NULL RETURNING true";
-        if !self.change(sql, &[&drawn.as_bytes().as_slice()]).await?.is_empty() {
+        // The key belongs to no tenant. It is in the record of the default one.
+        let sql = "WITH changed AS (
+                UPDATE callback_key SET previous = key, key = $1 WHERE previous IS NULL RETURNING true
+            )
+            SELECT add_audit('default', now_ms($2), 'callback_key.rotated', '{\"by\":\"system\"}', NULL, '{}') FROM changed";
+        let at = self.clock.override_ms();
+        if !self.change(sql, &[&drawn.as_bytes().as_slice(), &at]).await?.is_empty() {
             return Ok(KeyRotation::Rotated);
         }
         Ok(match self.callback_keys(None).await? {
@@ -48,13 +53,17 @@ impl PostgresShared {
     }
 
     pub(super) async fn remove_callback_keys(&self, which: KeysToRemove) -> Result<bool, PostgresError> {
-        let sql = match which {
+        let changes = match which {
             KeysToRemove::All => "DELETE FROM callback_key RETURNING true",
             KeysToRemove::Previous => {
                 "UPDATE callback_key SET previous = NULL WHERE previous IS NOT NULL RETURNING true"
             }
         };
-        Ok(!self.change(sql, &[]).await?.is_empty())
+        let sql = format!(
+            "WITH changed AS ({changes})
+            SELECT add_audit('default', now_ms($1), 'callback_key.removed', '{{\"by\":\"system\"}}', NULL, '{{}}') FROM changed"
+        );
+        Ok(!self.change(&sql, &[&self.clock.override_ms()]).await?.is_empty())
     }
 
     /// The stored response, which is the first one.

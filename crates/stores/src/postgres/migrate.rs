@@ -10,7 +10,7 @@ use super::listen_probe::OpeningConnection;
 
 /// The table changes of each version, in order: a store's version is the number of migrations it has seen. A migration
 /// that was released is never edited. Versions 2 to 4, 10 and 12 changed only views and functions.
-const MIGRATIONS: [&str; 13] = [
+const MIGRATIONS: [&str; 14] = [
     include_str!("migrations/0001_tables.sql"),
     "",
     "",
@@ -26,6 +26,7 @@ const MIGRATIONS: [&str; 13] = [
     // Version 12 counts descendants for admission, and shows the threads of the runs above a suspension.
     "",
     include_str!("migrations/0013_audit.sql"),
+    include_str!("migrations/0014_audit_sinks.sql"),
 ];
 
 /// The views and functions of this version. An upgrade drops those of the earlier version and creates these, so a
@@ -127,7 +128,7 @@ mod tests {
 
     /// The version of the store, and the digest of its functions without comments and blank lines.
     const FUNCTIONS_OF_VERSION: (i32, &str) =
-        (13, "8eec4fd852b2fce57fac32ca901abf52d572e3c8b61b0ad196046af87ec1600a");
+        (14, "4217e2f5b2f7b0257773f8ff04d058ff5d565ab06300f87a4f13d1c45cf184db");
 
     #[test]
     fn functions_change_only_with_a_new_version() {

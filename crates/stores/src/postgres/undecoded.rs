@@ -12,7 +12,7 @@ use super::errors::{PostgresError, unavailable};
 use super::nul_escape::{escape, unescape};
 use super::stored_run::fold_log;
 use crate::columns::{parse_suspension_kind, timestamp, to_i64, to_u64};
-use crate::encoded_commit::{EncodedCommit, EndingRun, EndingSource, interrupt_cause_in};
+use crate::encoded_commit::{EncodedCommit, EndingRun, EndingSource, interrupt_cause_in, readable_items};
 use crate::failure_counters::none_if_corrupt;
 
 /// How often the columns are read again because an item was accepted in between.
@@ -51,7 +51,8 @@ impl PostgresShared {
             (EndingSource::Columns, _) => None,
         };
         let (tickets, items): (Vec<i64>, Vec<&str>) = (row.try_get(12)?, row.try_get(13)?);
-        let plain = self.plain(lease, row, tickets.len())?;
+        let unprocessed = readable_items(items.iter().copied());
+        let plain = UndecodedRun { unprocessed, ..self.plain(lease, row, tickets.len())? };
         let last = final_commit(&plain, decoded, &interrupt_cause_in(items));
         let ended = EndingRun {
             id: lease.run.clone(),
@@ -87,6 +88,7 @@ impl PostgresShared {
             parent: parent.map(|(run, call)| ParentCall { run: RunId::from(run), call: CallId::from(call) }),
             children: children.into_iter().map(|child| RunId::from(unescape(child))).collect(),
             inbox_count,
+            unprocessed: Vec::new(),
         })
     }
 }

@@ -9,6 +9,7 @@ use std::fs::{self, File};
 use std::hash::BuildHasher as _;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use engine::store::StoreFailure;
 use rusqlite::backup::{Backup, StepResult};
@@ -18,6 +19,7 @@ use super::errors::to_failure;
 use super::file::owner_only;
 use super::inspect::{InspectError, inspect};
 use super::keys::{REMOVE_CALLBACK_KEY, REMOVE_PREVIOUS_CALLBACK_KEY};
+use crate::columns::to_i64;
 
 /// 1 MiB of pages: reports progress often enough, and each step is short.
 const STEP_PAGE_COUNT: i32 = 256;
@@ -194,5 +196,13 @@ fn copy_pages(
     for sql in ["PRAGMA locking_mode = EXCLUSIVE;", REMOVE_CALLBACK_KEY, REMOVE_PREVIOUS_CALLBACK_KEY] {
         copy.execute_batch(sql).map_err(|error| failed(&error))?;
     }
+    let marks = "INSERT INTO backup_mark (only, taken_at) VALUES (1, ?1) \
+        ON CONFLICT (only) DO UPDATE SET taken_at = excluded.taken_at";
+    copy.execute(marks, [to_i64(system_time_ms())]).map_err(|error| failed(&error))?;
     copy.close().map_err(|(_, error)| failed(&error))
+}
+
+fn system_time_ms() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }

@@ -12,7 +12,7 @@ use rusqlite::{Connection, ErrorCode, MAIN_DB, OpenFlags};
 use super::errors::SqliteOpenError;
 
 /// Applied in order. A file's version is the number of migrations applied to it. Never edit a released migration.
-pub(super) const MIGRATIONS: [&str; 9] = [
+pub(super) const MIGRATIONS: [&str; 10] = [
     include_str!("migrations/0001_runs.sql"),
     include_str!("migrations/0002_version.sql"),
     include_str!("migrations/0003_grants.sql"),
@@ -22,6 +22,7 @@ pub(super) const MIGRATIONS: [&str; 9] = [
     include_str!("migrations/0007_chain.sql"),
     include_str!("migrations/0008_runs_by_parent.sql"),
     include_str!("migrations/0009_audit.sql"),
+    include_str!("migrations/0010_audit_sinks_and_backups.sql"),
 ];
 /// Written to the file header by the first migration. It distinguishes a store from the files of other programs.
 pub(super) const APPLICATION_ID: i32 = 0x686f_6c64;

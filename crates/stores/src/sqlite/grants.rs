@@ -42,6 +42,15 @@ pub(super) fn set_auto_approve(
     let Some(row) = row else { return Err(StoreError::NotFound.into()) };
     let entry = AuditEntry::of_auto_approve(tx.now, thread, given.map(|given| &given.id), actor);
     audit::insert(tx, tenant.as_str(), &entry.to_record(tenant.as_str()))?;
+    let sql = "SELECT id, given_by, tool FROM grants WHERE thread = ?1 AND revoked = 0 AND (?2 OR tool IS NULL) ORDER BY id";
+    let mut statement = tx.prepare(sql)?;
+    let mut ended = statement.query(params![row, given.is_none()])?;
+    while let Some(grant) = ended.next()? {
+        let (id, by, tool): (String, String, Option<String>) = (grant.get(0)?, grant.get(1)?, grant.get(2)?);
+        let entry = AuditEntry::of_ended_grant(tx.now, thread, (&id, &by, tool.as_deref()), actor);
+        audit::insert(tx, tenant.as_str(), &entry.to_record(tenant.as_str()))?;
+    }
+    drop(ended);
     // No log contains it, so nothing refers to the row.
     tx.execute(include_str!("sql/auto_approve_end.sql"), [row])?;
     let Some(AutoApproval { id, by }) = given else {

@@ -4,9 +4,11 @@ use engine::callback::{CallbackKey, KeyRotation, KeysToRemove, StoredCallbackKey
 use engine::store::{
     PostKey, STORED_RESPONSES_MAX, StoreError, StoredResponse, Tenant, too_many_stored_responses,
 };
+use machine::audit::{AuditAction, AuditEntry};
 use machine::id::{Digest, RunId, ThreadId};
 use rusqlite::{Connection, OptionalExtension, params};
 
+use super::audit;
 use super::errors::SqliteError;
 use super::views::find_row;
 use super::write_tx::WriteTx;
@@ -82,7 +84,15 @@ pub(super) fn rotate_callback_key(tx: &WriteTx<'_>, drawn: CallbackKey) -> Resul
     }
     tx.execute("INSERT INTO previous_callback_key (only, key) SELECT 1, key FROM callback_key", [])?;
     tx.execute("UPDATE callback_key SET key = ?1", params![drawn.as_bytes()])?;
+    record(tx, AuditAction::CallbackKeyRotated)?;
     Ok(KeyRotation::Rotated)
+}
+
+/// The key belongs to no tenant. It is in the record of the default one.
+fn record(tx: &WriteTx<'_>, action: AuditAction) -> Result<(), SqliteError> {
+    let tenant = Tenant::default();
+    let entry = AuditEntry::of_callback_key(tx.now, action);
+    audit::insert(tx, tenant.as_str(), &entry.to_record(tenant.as_str()))
 }
 
 /// Removes callback keys. Overwrites them with zeros first, so that no free page contains a key afterwards.
@@ -93,17 +103,21 @@ pub(super) const REMOVE_PREVIOUS_CALLBACK_KEY: &str =
 
 pub(super) fn remove_callback_keys(tx: &WriteTx<'_>, which: KeysToRemove) -> Result<bool, SqliteError> {
     let Some(kept) = callback_keys(tx, None)? else { return Ok(false) };
-    match which {
+    let is_removed = match which {
         KeysToRemove::All => {
             tx.connection().execute_batch(REMOVE_CALLBACK_KEY)?;
             tx.connection().execute_batch(REMOVE_PREVIOUS_CALLBACK_KEY)?;
-            Ok(true)
+            true
         }
         KeysToRemove::Previous => {
             tx.connection().execute_batch(REMOVE_PREVIOUS_CALLBACK_KEY)?;
-            Ok(kept.previous.is_some())
+            kept.previous.is_some()
         }
+    };
+    if is_removed {
+        record(tx, AuditAction::CallbackKeyRemoved)?;
     }
+    Ok(is_removed)
 }
 
 /// Returns the stored response, which is always the first one.

@@ -25,6 +25,7 @@ mod lease_handover;
 pub mod log;
 mod messages;
 mod readers;
+mod restored;
 pub mod retention;
 mod revisions;
 pub mod size;
@@ -195,6 +196,7 @@ fn reclaim_runs(connection: &mut Connection, now: Timestamp) -> Result<(u32, i64
     let arrival = i64::try_from(now.0.saturating_mul(1_000)).unwrap_or(i64::MAX - 1);
     let arrival = arrival.max(last.unwrap_or(0).saturating_add(1));
     transaction.execute(include_str!("sql/runs_make_ready.sql"), [arrival])?;
+    restored::record_restore(&transaction, now)?;
     transaction.commit()?;
     Ok((opening, arrival))
 }

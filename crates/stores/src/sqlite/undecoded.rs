@@ -14,7 +14,7 @@ use super::errors::SqliteError;
 use super::stored_run::fold_log;
 use super::write_tx::WriteTx;
 use crate::columns::{parse_suspension_kind, timestamp, to_u64};
-use crate::encoded_commit::{EncodedCommit, EndingRun, EndingSource, interrupt_cause_in};
+use crate::encoded_commit::{EncodedCommit, EndingRun, EndingSource, interrupt_cause_in, readable_items};
 use crate::failure_counters::none_if_corrupt;
 
 const RUN: &str = "SELECT r.tenant, r.id, r.seq, r.epoch, r.thread, r.holds, r.interrupt_accepted, t.id, r.agent, \
@@ -65,6 +65,7 @@ pub(super) fn end(tx: &WriteTx<'_>, lease: &Lease, ends: EndingSource) -> Result
         held,
         parent,
         inbox_count: inbox.len(),
+        unprocessed: readable_items(texts.iter().map(String::as_str)),
     };
     run.inbox = inbox;
     let decoded = match ends {

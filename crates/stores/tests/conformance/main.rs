@@ -236,6 +236,8 @@ macro_rules! conformance {
                 rule_26_audit::rule_26_records_are_selected_by_time_action_and_principal,
                 rule_26_audit::rule_26_a_pruned_chain_still_verifies,
                 rule_26_audit::rule_26_interrupts_are_recorded,
+                rule_26_audit::rule_26_records_of_a_configuration_are_written_together_and_once,
+                rule_26_audit::rule_26_a_decision_that_a_halted_run_never_applied_is_recorded,
             }
         }
     };

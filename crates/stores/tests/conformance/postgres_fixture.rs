@@ -24,7 +24,7 @@ static FREE: Mutex<Vec<String>> = Mutex::new(Vec::new());
 const EMPTY: &str = "DELETE FROM commits; DELETE FROM inbox; DELETE FROM suspensions; DELETE FROM decisions;
     DELETE FROM remembered; DELETE FROM post_keys; DELETE FROM messages; DELETE FROM call_ids; DELETE FROM grants; DELETE FROM plugin_state; DELETE FROM brought; DELETE FROM runs;
     DELETE FROM threads; DELETE FROM nodes; DELETE FROM revisions;
-    DELETE FROM callback_key; DELETE FROM audit; DELETE FROM audit_chains";
+    DELETE FROM callback_key; DELETE FROM audit; DELETE FROM audit_chains; DELETE FROM audit_sinks";
 
 async fn fresh_schema() -> String {
     static COUNT: AtomicU64 = AtomicU64::new(0);

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use engine::store::{AuditFilter, AutoApproval, Deleted, Deletion, Page, RunFilter, StoreError, Tenant};
+use engine::store::{
+    AuditFilter, AutoApproval, ConfigurationRecord, Deleted, Deletion, Page, RunFilter, StoreError, Tenant,
+    seal_all,
+};
 use machine::Timestamp;
 use machine::audit::{Actor, AuditAction, AuditEntry, ChainCheck, SealedRecord};
 use machine::event::{Event, Fact};
@@ -12,13 +15,13 @@ use serde_json::Value;
 
 use crate::fixture::{Fixture, World};
 use crate::sample_data::populate;
-use crate::worker::{approve, held, next_workers, parked, reject, started};
+use crate::worker::{approve, claim, held, next_workers, parked, reject, started};
 
 /// Run, action and principal.
 type Recorded = (String, String, String);
 
 async fn records(world: &World, filter: &AuditFilter) -> Vec<SealedRecord> {
-    while world.store.seal_audit().await.unwrap() > 0 {}
+    seal_all(&*world.store).await.unwrap();
     world.store.audit(&world.tenant, filter, 0, 1_000).await.unwrap()
 }
 
@@ -147,6 +150,10 @@ pub(crate) async fn rule_26_changes_without_a_run_are_recorded_with_their_actor<
     store.set_auto_approve(&world.tenant, &"thr".into(), Some(&given), &actor).await.unwrap();
     store.revoke_grant(&world.tenant, &"grt_all".into(), &actor).await.unwrap();
     assert_eq!(store.revoke_grant(&world.tenant, &"grt_all".into(), &actor).await, Err(StoreError::NotFound));
+    let again = AutoApproval { id: "grt_again".into(), by: "bo".into() };
+    let last = AutoApproval { id: "grt_last".into(), by: "cy".into() };
+    store.set_auto_approve(&world.tenant, &"thr".into(), Some(&again), &actor).await.unwrap();
+    store.set_auto_approve(&world.tenant, &"thr".into(), Some(&last), &actor).await.unwrap();
     store.set_auto_approve(&world.tenant, &"thr".into(), None, &actor).await.unwrap();
     let kept = Deletion { actor: actor.clone(), decided_approvals: false };
     assert_eq!(store.delete_thread(&world.tenant, &"thr".into(), &kept).await, Ok(Deleted::Nothing));
@@ -162,7 +169,11 @@ pub(crate) async fn rule_26_changes_without_a_run_are_recorded_with_their_actor<
     let expected = [
         line("auto_approve.on", r#"{"grant_id":"grt_all"}"#),
         line("grant.revoked", r#"{"given_by":"bo","grant_id":"grt_all"}"#),
+        line("auto_approve.on", r#"{"grant_id":"grt_again"}"#),
+        line("auto_approve.on", r#"{"grant_id":"grt_last"}"#),
+        line("grant.revoked", r#"{"given_by":"bo","grant_id":"grt_again"}"#),
         line("auto_approve.off", "{}"),
+        line("grant.revoked", r#"{"given_by":"cy","grant_id":"grt_last"}"#),
         line(
             "thread.deleted",
             &format!(r#"{{"approval_count":1,"approvals":["{id}"],"run_count":1,"runs":["run"]}}"#),
@@ -262,4 +273,53 @@ pub(crate) async fn rule_26_interrupts_are_recorded<F: Fixture>() {
     assert_eq!(recorded(&world).await, [one("approval.rejected", "system"), one("run.interrupted", "bo")]);
     drop(started(&world, "thr_2", "other").await);
     assert_eq!(recorded(&world).await.len(), 2, "a run without a decision records nothing");
+}
+
+pub(crate) async fn rule_26_a_decision_that_a_halted_run_never_applied_is_recorded<F: Fixture>() {
+    let (_fixture, world) = F::open().await;
+    parked(&world, "thr", "run", "transfer").await;
+    let worker = claim(&world, "run").await.unwrap();
+    let decision = worker.decision("call_run", Some("d1"), approve());
+    world.submit_accepted("run", Item::Decision(decision)).await;
+    let cause = machine::event::InterruptCause::Person("bo".into());
+    world.submit_accepted("run", Item::Interrupt { cause }).await;
+    world.store.end_undecoded(&worker.lease).await.unwrap();
+    let one = |action: &str, by: &str| ("run".to_owned(), action.to_owned(), by.to_owned());
+    let expected =
+        [one("approval.approved", "ana"), one("approval.rejected", "system"), one("run.interrupted", "bo")];
+    assert_eq!(recorded(&world).await, expected);
+    assert!(bodies(&world).await[0].contains(r#""applied":false"#));
+}
+
+pub(crate) async fn rule_26_records_of_a_configuration_are_written_together_and_once<F: Fixture>() {
+    let (_fixture, world) = F::open().await;
+    let tenants = [Tenant::from("acme"), Tenant::from("other")];
+    let entry = |at, action| AuditEntry::new(Timestamp(at), action, Actor::system());
+    let records = |known: [Option<u64>; 2]| -> Vec<ConfigurationRecord> {
+        let entries = vec![
+            entry(1, AuditAction::ConfigurationLoaded),
+            entry(1, AuditAction::KeyAdded).with("key", "k"),
+        ];
+        let record = |(tenant, known): (&Tenant, Option<u64>)| ConfigurationRecord {
+            tenant: tenant.clone(),
+            known,
+            entries: entries.clone(),
+        };
+        tenants.iter().zip(known).map(record).collect()
+    };
+    let store = &world.store;
+    store.record_configuration(&records([Some(0), Some(0)])).await.unwrap();
+    let late = store.record_configuration(&records([Some(0), Some(0)])).await;
+    assert_eq!(late, Err(StoreError::Behind), "an unsealed record is newer than any that is known");
+    assert_eq!(bodies(&world).await.len(), 2);
+    let late = store.record_configuration(&records([Some(1), Some(0)])).await;
+    assert_eq!(late, Err(StoreError::Behind), "one tenant is enough");
+    store.record_configuration(&records([Some(1), Some(1)])).await.unwrap();
+    store.record_configuration(&records([None, None])).await.unwrap();
+    assert_eq!(bodies(&world).await.len(), 6);
+    assert_eq!(bodies(&world.for_tenant("other")).await.len(), 6);
+    // The newest record of the configuration is kept: what is recorded next is compared with it.
+    assert_eq!(store.prune_audit(Timestamp(5)).await.unwrap(), 8, "four of each tenant");
+    let text = &bodies(&world).await[0];
+    assert!(text.contains("configuration.loaded"), "{text}");
 }

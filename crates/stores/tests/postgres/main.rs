@@ -29,6 +29,7 @@ mod tampering;
 mod worker;
 
 mod against_memory;
+mod audit;
 mod batched_requests;
 mod batching;
 mod chains;

@@ -58,7 +58,7 @@ async fn each_planted_fault_is_found_where_it_is() {
         ("UPDATE audit SET actor = 'bob' WHERE seq = 2", AuditBroken, "audit record 2 of tenant acme"),
         ("DELETE FROM audit WHERE seq = 2", AuditBroken, "record 2 should be here"),
         ("DELETE FROM audit WHERE seq = 3", AuditBroken, "the stored head is 3"),
-        ("UPDATE audit SET seq = 9 WHERE seq = 3", AuditBroken, "the stored head is 3"),
+        ("UPDATE audit SET seq = 9 WHERE seq = 3", AuditBroken, "record 3 should be here"),
         ("DELETE FROM audit_chains", AuditBroken, "the stored head is 0"),
         // The stored state.
         (

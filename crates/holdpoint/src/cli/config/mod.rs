@@ -5,6 +5,7 @@
 
 mod agents;
 mod amounts;
+mod audit;
 mod auth;
 mod budgets;
 mod fault;
@@ -42,8 +43,9 @@ use ::toml::de::DeTable;
 use engine::agent::Agent;
 use engine::quota::Quotas;
 use engine::store::Tenant;
-use machine::id::{AgentName, ToolName};
+use machine::id::{AgentName, Digest, ToolName};
 
+pub(super) use audit::{AuditSettings, AuditSink, SinkTarget};
 pub(super) use auth::{Auth, Key};
 pub(super) use fault::ConfigFaults;
 pub(super) use hooks::{ConfiguredHook, PHASES};
@@ -60,6 +62,7 @@ use table::Table;
 pub(super) struct Configuration {
     pub(super) server: Server,
     pub(super) store: StoreUrl,
+    pub(super) audit: AuditSettings,
     /// None: no authentication, and reachable from this machine only.
     pub(super) auth: Option<Auth>,
     /// In the order of the file.
@@ -81,6 +84,8 @@ pub(super) struct Configuration {
     pub(super) warnings: Option<ConfigFaults>,
     /// The limits of one tenant in the store.
     pub(super) quotas: Quotas,
+    /// SHA-256 of the file, for the audit record.
+    pub(super) digest: Digest,
 }
 
 impl Configuration {
@@ -112,6 +117,7 @@ fn read(source: &Source) -> Result<Configuration, ConfigFaults> {
     let (server, store, auth) = (table.take("server"), table.take("store"), table.take("auth"));
     let server = Server::read(server, auth.is_some());
     let quotas = quotas::read(table.take("limits"));
+    let audit = audit::read(table.take("audit"));
     let store = store_url::read(store, source.root().path("holdpoint.db"));
     let agents = table.take("agents");
     let catalog = agents::Catalog {
@@ -135,6 +141,7 @@ fn read(source: &Source) -> Result<Configuration, ConfigFaults> {
     Ok(Configuration {
         server,
         store,
+        audit,
         auth,
         agents: agents.into_iter().map(|named| named.agent).collect(),
         fallback_models,
@@ -149,5 +156,6 @@ fn read(source: &Source) -> Result<Configuration, ConfigFaults> {
         unset: source.unset(),
         warnings: source.warnings(),
         quotas,
+        digest: source.digest(),
     })
 }

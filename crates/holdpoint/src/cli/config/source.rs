@@ -6,6 +6,8 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+use machine::id::Digest;
+
 use super::fault::{ConfigFaults, Fault};
 use super::overlap;
 use crate::cli::open_token;
@@ -57,6 +59,11 @@ impl Source {
             files: RefCell::new(vec![folder.join("holdpoint.toml")]),
             written: RefCell::default(),
         }
+    }
+
+    /// Of the bytes that were read.
+    pub(super) fn digest(&self) -> Digest {
+        Digest::sha256(self.text.as_bytes())
     }
 
     pub(super) fn text(&self) -> &str {

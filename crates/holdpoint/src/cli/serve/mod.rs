@@ -1,6 +1,8 @@
 //! `holdpoint serve`: runs the configuration as a server until a signal stops it.
 
+mod audit_retention;
 mod audit_sealer;
+mod audit_sink;
 mod http_setup;
 mod log;
 mod log_queue;
@@ -13,7 +15,6 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::Args;
-use machine::id::Digest;
 
 use super::config::overlap::first_inside;
 use super::config::{Configuration, EXPOSED_WITHOUT_TLS, listen_address};
@@ -79,11 +80,6 @@ pub(super) struct ServeOptions {
 }
 
 impl ServeOptions {
-    /// SHA-256 of the file, for the audit record. None if there is no file.
-    pub(super) fn file_digest(&self) -> Option<Digest> {
-        std::fs::read(&self.config).ok().map(|bytes| Digest::sha256(&bytes))
-    }
-
     pub(super) fn load(&self) -> Result<Configuration, Problem> {
         let mut configuration = Configuration::load(&self.config)?;
         if let Some(unset) = configuration.unset.take() {

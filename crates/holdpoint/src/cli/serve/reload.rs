@@ -7,7 +7,7 @@ use engine::callback::CallbackKey;
 use holdpoint_http::{Reload, Reloaded};
 
 use super::{ServeOptions, http_setup, log};
-use crate::cli::config::{Configuration, Server};
+use crate::cli::config::{AuditSettings, Configuration, Server};
 use crate::cli::store::StoreUrl;
 
 /// Settings that cannot change while the server runs.
@@ -15,6 +15,7 @@ use crate::cli::store::StoreUrl;
 struct FixedSettings {
     server: Server,
     store: StoreUrl,
+    audit: AuditSettings,
     needs_keys: bool,
 }
 
@@ -23,6 +24,7 @@ impl FixedSettings {
         Self {
             server: configuration.server.clone(),
             store: configuration.store.clone(),
+            audit: configuration.audit.clone(),
             needs_keys: configuration.auth.is_some(),
         }
     }
@@ -42,6 +44,7 @@ impl FixedSettings {
             ("server.callback_secret_env", signing_key(here) != signing_key(there)),
             ("server.callback_other_secret_env", also_accepted_key(here) != also_accepted_key(there)),
             ("store.url", self.store != other.store),
+            ("[audit]", self.audit != other.audit),
             (
                 "[auth] (its keys may change, whether there are any may not)",
                 self.needs_keys != other.needs_keys,
@@ -72,11 +75,8 @@ pub(super) fn reload(
         let open_token = open_token.clone();
         Box::pin(async move {
             let again = reload_from_file(&engine, options, &fixed, &open_token).await;
-            match &again {
-                Ok(Reloaded { agents, .. }) => {
-                    tracing::info!(agents = agents.len(), "the configuration was reloaded");
-                }
-                Err(why) => tracing::error!(why, "the configuration was reloaded, and nothing was changed"),
+            if let Err(why) = &again {
+                tracing::error!(why, "the configuration was reloaded, and nothing was changed");
             }
             again
         })
@@ -90,9 +90,8 @@ async fn reload_from_file(
     open_token: &str,
 ) -> Result<Reloaded, String> {
     let file = options.config.display().to_string();
-    let read = tokio::task::spawn_blocking(move || (options.load(), options.file_digest())).await;
-    let (configuration, digest) = read.map_err(|why| why.to_string())?;
-    let configuration = configuration.map_err(|problem| problem.to_string())?;
+    let read = tokio::task::spawn_blocking(move || options.load()).await;
+    let configuration = read.map_err(|why| why.to_string())?.map_err(|problem| problem.to_string())?;
     let differences = fixed.differences(&FixedSettings::from_configuration(&configuration));
     if !differences.is_empty() {
         let keys = differences.join(" and ");
@@ -103,10 +102,15 @@ async fn reload_from_file(
     log::log_warnings(&configuration);
     let several_tenants = configuration.has_several_tenants();
     let quotas = configuration.quotas;
-    engine.replace_agents(configuration.agents).await.map_err(|why| why.to_string())?;
-    engine.share_slots(several_tenants);
-    engine.set_quotas(quotas);
-    Ok(Reloaded { agents, auth, file: digest })
+    let prepared = engine.prepare_agents(configuration.agents).await.map_err(|why| why.to_string())?;
+    let (engine, count) = (engine.clone(), agents.len());
+    let apply = Box::new(move || {
+        engine.use_agents(prepared);
+        engine.share_slots(several_tenants);
+        engine.set_quotas(quotas);
+        tracing::info!(agents = count, "the configuration was reloaded");
+    });
+    Ok(Reloaded { agents, auth, file: Some(configuration.digest), apply })
 }
 
 #[cfg(test)]
@@ -129,6 +133,7 @@ mod tests {
                 ..Server::default()
             },
             store: StoreUrl::Sqlite { path: PathBuf::from("a.db") },
+            audit: AuditSettings::default(),
             needs_keys: false,
         };
         let (signing, other) = ("server.callback_secret_env", "server.callback_other_secret_env");

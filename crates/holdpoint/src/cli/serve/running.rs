@@ -12,11 +12,13 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::audit_sealer::seal_records;
+use super::audit_retention::sweep_records;
+use super::audit_sealer::{record_refusals, seal_records};
+use super::audit_sink::{SinkDelivery, SinkStatus};
 use super::log_queue::LogQueue;
 use super::signals::{SignalAction, Signals};
 use super::{ServeOptions, http_setup, reload, store};
-use crate::cli::config::Configuration;
+use crate::cli::config::{AuditSettings, Configuration};
 use crate::cli::open_token::OpenToken;
 use crate::cli::problem::{Exit, Problem};
 use crate::cli::{CommandResult, CommandStatus};
@@ -34,7 +36,8 @@ pub(in crate::cli) struct RunningServer {
     open_token: Option<OpenToken>,
     drain: Duration,
     serving: JoinHandle<()>,
-    sealing: JoinHandle<()>,
+    /// Work on the audit record.
+    background: Vec<JoinHandle<()>>,
     signals: Signals,
     log: LogQueue,
 }
@@ -77,8 +80,10 @@ impl RunningServer {
             engine = engine.agent(agent.clone());
         }
         let engine = engine.start().await.map_err(Problem::from)?;
-        let file = options.file_digest();
+        let file = configuration.digest;
         let reload = reload::reload(engine.clone(), options, &configuration, token);
+        let audit = configuration.audit.clone();
+        let sink = SinkStatus::new(audit.sink.as_ref());
         let setup = Setup {
             engine: engine.clone(),
             auth,
@@ -86,13 +91,14 @@ impl RunningServer {
             reload,
             origins: Origins { listen: address, public_url: settings.public_url.clone() },
             approvers,
+            sink_fault: sink.for_server(),
             log_lines_dropped: log.dropped(),
         };
         let connections_per_address_max = settings.connections_per_address_max;
         let server = Server::with_limits(setup, Limits { connections_per_address_max, ..Limits::default() });
-        server.record_started(file).await;
+        server.record_started(Some(file)).await.map_err(Problem::from)?;
         server.revoke_lapsed_grants().await;
-        let sealing = tokio::spawn(seal_records(engine.clone()));
+        let background = keep_audit_record(&engine, &server, &audit, &sink);
         // The token is never cancelled: shutdown calls `server.drain()` instead.
         let serving = tokio::spawn(server.clone().serve(listener, CancellationToken::new()));
         Ok(Self {
@@ -102,7 +108,7 @@ impl RunningServer {
             open_token,
             drain: settings.drain,
             serving,
-            sealing,
+            background,
             signals,
             log,
         })
@@ -136,7 +142,7 @@ impl RunningServer {
                 )),
             }
         }
-        let Self { engine, server, drain, mut serving, sealing, mut signals, log, .. } = self;
+        let Self { engine, server, drain, mut serving, background, mut signals, log, .. } = self;
         // Drain before logging: readers of the log may rely on the server accepting nothing new after this line.
         server.drain();
         tracing::info!(drain_ms = drain.as_millis() as u64, "stop requested; running calls may finish");
@@ -147,7 +153,7 @@ impl RunningServer {
                 tokio::time::timeout(drain.max(IN_FLIGHT_TIMEOUT_MIN), server.wait_until_answered()).await;
             engine.drain(drain.saturating_sub(began.elapsed())).await;
             server.stop();
-            sealing.abort();
+            background.iter().for_each(JoinHandle::abort);
             // It panicked or ended: either way no request is answered any more.
             let _ = (&mut serving).await;
         };
@@ -162,6 +168,27 @@ impl RunningServer {
         tracing::info!("stopped");
         Ok(CommandStatus::Success)
     }
+}
+
+/// Seals, delivers and deletes records in the background.
+fn keep_audit_record(
+    engine: &Engine,
+    server: &Arc<Server>,
+    audit: &AuditSettings,
+    sink: &SinkStatus,
+) -> Vec<JoinHandle<()>> {
+    let delivery = audit.sink.as_ref().map(|configured| {
+        SinkDelivery::new(engine.clone(), configured, audit.signing_key.clone(), sink.clone())
+    });
+    let mut tasks = vec![
+        tokio::spawn(seal_records(engine.clone(), delivery)),
+        tokio::spawn(record_refusals(server.clone())),
+    ];
+    if let Some(retention) = audit.retention {
+        let sink = audit.sink.is_some().then(|| sink.clone());
+        tasks.push(tokio::spawn(sweep_records(engine.clone(), server.clone(), retention, sink)));
+    }
+    tasks
 }
 
 /// Tools send callbacks to the configured public address, or to the bound address if there is none.

@@ -655,12 +655,23 @@ CREATE FUNCTION set_auto_approve(
 ) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
     the_thread bigint;
+    ended record;
 BEGIN
     -- A commit that gives a grant locks the thread too, so its grant is visible here.
     SELECT thread INTO the_thread FROM threads WHERE tenant = p_tenant AND id = p_thread FOR NO KEY UPDATE;
     IF the_thread IS NULL THEN
         RETURN false;
     END IF;
+    PERFORM add_audit(
+        p_tenant, now_ms(p_at), CASE WHEN p_id IS NULL THEN 'auto_approve.off' ELSE 'auto_approve.on' END, p_actor, p_thread,
+        CASE WHEN p_id IS NULL THEN '{}' ELSE '{"grant_id":' || to_json(p_id) || '}' END
+    );
+    FOR ended IN
+        SELECT g.id, g.given_by, g.tool FROM grants g
+        WHERE g.thread = the_thread AND NOT g.revoked AND (p_id IS NULL OR g.tool IS NULL) ORDER BY g.id
+    LOOP
+        PERFORM record_revoked_grant(p_tenant, p_thread, ended.id, ended.given_by, ended.tool, p_actor, p_at);
+    END LOOP;
     -- No log contains this grant, so nothing refers to the row.
     DELETE FROM grants WHERE thread = the_thread AND tool IS NULL AND NOT revoked;
     IF p_id IS NULL THEN
@@ -668,10 +679,6 @@ BEGIN
     ELSE
         INSERT INTO grants (tenant, id, thread, given_by, since) VALUES (p_tenant, p_id, the_thread, p_by, now_ms(p_at));
     END IF;
-    PERFORM add_audit(
-        p_tenant, now_ms(p_at), CASE WHEN p_id IS NULL THEN 'auto_approve.off' ELSE 'auto_approve.on' END, p_actor, p_thread,
-        CASE WHEN p_id IS NULL THEN '{}' ELSE '{"grant_id":' || to_json(p_id) || '}' END
-    );
     RETURN true;
 END $$;
 

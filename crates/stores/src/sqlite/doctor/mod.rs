@@ -9,7 +9,7 @@ use std::path::Path;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
-use engine::store::{StoreError, StoreFailure, Tenant, TenantChain};
+use engine::store::{StoreError, StoreFailure, Tenant};
 use rusqlite::Connection;
 
 pub use crate::doctor::{DoctorProgress, Finding, FindingCode, Findings};
@@ -19,7 +19,7 @@ use super::errors::SqliteError;
 use super::held_calls::failed;
 use super::inspect::{InspectError, inspect};
 use super::size::{self, SqliteSize};
-use crate::audit_reader::{AuditRow, AuditSource, examine_audit};
+use crate::audit_reader::{AuditRow, AuditSource, StoredChain, examine_audit};
 use crate::columns::to_u64;
 use crate::doctor::{
     AgentRow, DoctorReport, ExamineError, ExaminedStore, Fault, examine_all_threads, examine_revisions,
@@ -79,8 +79,8 @@ struct ExaminedFile<'c> {
 }
 
 impl AuditSource for ExaminedFile<'_> {
-    async fn chains(&self) -> Result<Vec<TenantChain>, StoreError> {
-        audit::all_chains(self.connection).map_err(|SqliteError(refused)| refused)
+    async fn chains(&self, only: Option<&Tenant>) -> Result<Vec<StoredChain>, StoreError> {
+        audit::stored_chains(self.connection, only).map_err(|SqliteError(refused)| refused)
     }
 
     async fn rows(&self, tenant: &Tenant, after: u64) -> Result<Vec<AuditRow>, StoreError> {
