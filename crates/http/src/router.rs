@@ -51,6 +51,7 @@ fn groups() -> [Group; 11] {
     use WithoutKeys::{Free, Token};
     let group = |needs, routes| Group { needs, routes };
     [
+        group(Needs::Key(&[Role::Run], Free), front_end_routes()),
         group(Needs::Key(&[Role::Admin], Token), OpenApiRouter::new().routes(routes!(audit::list))),
         group(
             Needs::Nothing,
@@ -102,7 +103,6 @@ fn groups() -> [Group; 11] {
         group(Needs::Key(&[Role::Operator], Token), OpenApiRouter::new().routes(routes!(agents::reload))),
         group(Needs::Key(&[Role::Operator], Free), OpenApiRouter::new().routes(routes!(health::metrics))),
         group(Needs::CallbackToken, OpenApiRouter::new().routes(routes!(callbacks::report))),
-        group(Needs::Key(&[Role::Run], Free), front_end_routes()),
     ]
 }
 
