@@ -279,12 +279,12 @@ impl People {
 
     /// The commands to send now.
     pub fn next_commands(&mut self) -> Vec<Command> {
-        let Some(snapshot) = self.snapshot.clone() else { return Vec::new() };
         let mut commands = Vec::new();
         self.delete(&mut commands);
         if self.has_deleted() {
             return commands;
         }
+        let Some(snapshot) = self.snapshot.clone() else { return commands };
         self.post(&snapshot, &mut commands);
         self.repeat(&mut commands);
         self.approve_unnamed(&snapshot, &mut commands);
