@@ -30,6 +30,7 @@ struct CallRecord {
     doubts: BTreeSet<SuspensionId>,
     /// Attempts that were followed by another although they were not lost with a process.
     followed: BTreeSet<u32>,
+    /// By a person, or because nobody settled the doubt in time.
     given_up: bool,
     /// An attempt in doubt answered late. Its answer may come from outside, without an entry in the ledger.
     settled_late: bool,
@@ -125,6 +126,12 @@ fn enter(accounts: &mut BTreeMap<CallId, CallRecord>, event: &Event, objections:
         &event.fact
     {
         record_for(accounts, call_id).given_up = true;
+    }
+    if let Fact::ToolCancelled { call_id, reason: CancelReason::Expired, suspension_id: Some(id), .. } =
+        &event.fact
+    {
+        let account = record_for(accounts, call_id);
+        account.given_up |= account.doubts.contains(id);
     }
     if let Fact::ToolApproved { call_id, arguments, .. } = &event.fact {
         let account = record_for(accounts, call_id);

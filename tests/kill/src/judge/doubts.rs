@@ -70,6 +70,9 @@ fn settles(next: &Event, opened: &OpenedSuspension, doubted: u32) -> bool {
     if let Fact::ToolCancelled { reason: CancelReason::GivenUp, by, outcome_unknown, .. } = &next.fact {
         return *by != Principal::system() && *outcome_unknown;
     }
+    if let Fact::ToolCancelled { reason: CancelReason::Expired, outcome_unknown, .. } = &next.fact {
+        return *outcome_unknown && opened.expiry.is_some_and(|expiry| expiry.at <= next.at);
+    }
     cancelled_unknowing(next)
 }
 
