@@ -112,7 +112,7 @@ pub fn judge(evidence: &Evidence, people: &People, moment: Moment) -> Vec<Violat
     } else {
         judge_runs(evidence, people, moment, &mut objections);
     }
-    judge_complaints(evidence, &mut objections);
+    judge_complaints(evidence, people, &mut objections);
     if let Some(shared_store) = &evidence.shared_store {
         shared_store::judge(evidence, shared_store, &mut objections);
     }
@@ -133,10 +133,13 @@ fn judge_runs(evidence: &Evidence, people: &People, moment: Moment, objections: 
     audit::judge(evidence, people, objections);
 }
 
-fn judge_complaints(evidence: &Evidence, objections: &mut Objections) {
+fn judge_complaints(evidence: &Evidence, people: &People, objections: &mut Objections) {
     for complaint in &evidence.complaints {
-        let expected =
-            evidence.shared_store.as_ref().is_some_and(|shared_store| shared_store.expects(complaint));
+        let is_deleted = people.has_deleted();
+        let expected = evidence
+            .shared_store
+            .as_ref()
+            .is_some_and(|shared_store| shared_store.expects(complaint, is_deleted));
         objections.ensure(expected, Rule::NoErrorIsReported, || {
             format!("process {}: {}", complaint.process, complaint.words)
         });
