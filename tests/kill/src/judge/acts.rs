@@ -30,7 +30,7 @@ struct CallRecord {
     doubts: BTreeSet<SuspensionId>,
     /// Attempts that were followed by another although they were not lost with a process.
     followed: BTreeSet<u32>,
-    /// By a person, or because nobody settled the doubt in time.
+    /// By a person, or because no person settled the doubt in time.
     given_up: bool,
     /// An attempt in doubt answered late. Its answer may come from outside, without an entry in the ledger.
     settled_late: bool,

@@ -98,7 +98,7 @@ fn judge_thread_changes(evidence: &Evidence, people: &People, is_deleted: bool, 
     for record in outside_of_runs() {
         let is_known = ThreadChange::ALL.iter().any(|change| record.is(change.action()));
         let all_runs = record.detail.get("run_count").is_none_or(|count| *count == people.messages.len());
-        objections.ensure(is_known && all_runs, Rule::AuditIsExact, || format!("nobody did {record:?}"));
+        objections.ensure(is_known && all_runs, Rule::AuditIsExact, || format!("no person did {record:?}"));
     }
 }
 
@@ -137,7 +137,7 @@ fn expected_of_run(event: &Event) -> Option<ExpectedRecord> {
     Some(ExpectedRecord { action, by, call: None, suspension: None, decision: None })
 }
 
-/// What is recorded of a suspension that closes. A child run closes its own, which nobody decided.
+/// What is recorded of a suspension that closes. A child run closes its own, which no person decides.
 fn closing(event: &Event, kinds: &BTreeMap<&SuspensionId, SuspensionKind>) -> Option<ExpectedRecord> {
     let kind = |id: &SuspensionId| kinds.get(id).copied().filter(|kind| *kind != SuspensionKind::ChildRun);
     let (action, by, suspension) = if let Fact::ToolApproved { approval_id, by, .. } = &event.fact {

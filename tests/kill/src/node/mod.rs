@@ -185,12 +185,7 @@ async fn drive(
         Some(ahead_ms) => builder.clock(AheadClock { ahead_ms }),
         None => builder,
     };
-    let agent = scripted_agent(&context, &payment_client)?;
-    let agent = match hook {
-        Some(hook) => agent.plugin(hook),
-        None => agent,
-    };
-    let engine = builder.agent(agent).start().await?;
+    let engine = builder.agent(scripted_agent(&context, &payment_client, hook)?).start().await?;
     seal_audit(&engine, shares).await;
     let (show, rings) = (engine.clone(), changed.clone());
     tokio::spawn(async move {
