@@ -30,7 +30,7 @@ struct CallRecord {
     doubts: BTreeSet<SuspensionId>,
     /// Attempts that were followed by another although they were not lost with a process.
     followed: BTreeSet<u32>,
-    /// By a person, or because no person settled the doubt in time.
+    /// An approver gave up a call in doubt, or did not answer in time.
     given_up: bool,
     /// An attempt in doubt answered late. Its answer may come from outside, without an entry in the ledger.
     settled_late: bool,
@@ -127,11 +127,11 @@ fn enter(accounts: &mut BTreeMap<CallId, CallRecord>, event: &Event, objections:
     {
         record_for(accounts, call_id).given_up = true;
     }
-    if let Fact::ToolCancelled { call_id, reason: CancelReason::Expired, suspension_id: Some(id), .. } =
+    // The judge of doubts checks the time and the kind of suspension.
+    if let Fact::ToolCancelled { call_id, reason: CancelReason::Expired, outcome_unknown: true, .. } =
         &event.fact
     {
-        let account = record_for(accounts, call_id);
-        account.given_up |= account.doubts.contains(id);
+        record_for(accounts, call_id).given_up = true;
     }
     if let Fact::ToolApproved { call_id, arguments, .. } = &event.fact {
         let account = record_for(accounts, call_id);

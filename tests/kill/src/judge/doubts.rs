@@ -29,7 +29,8 @@ pub(super) fn judge(run: &RunEvidence, objections: &mut Objections) {
             && let Held::InDoubt { attempt } = opened.held
             && let Some(next) = next_about(rest, &opened.call_id)
         {
-            objections.ensure(settles(next, opened, attempt), Rule::DoubtIsSettledByRight, || {
+            let settled = settles(next, opened, attempt) || expires(next, opened);
+            objections.ensure(settled, Rule::DoubtIsSettledByRight, || {
                 format!("{} was in doubt, and then came {:?}", opened.call_id, next.fact)
             });
         }
@@ -70,10 +71,15 @@ fn settles(next: &Event, opened: &OpenedSuspension, doubted: u32) -> bool {
     if let Fact::ToolCancelled { reason: CancelReason::GivenUp, by, outcome_unknown, .. } = &next.fact {
         return *by != Principal::system() && *outcome_unknown;
     }
-    if let Fact::ToolCancelled { reason: CancelReason::Expired, outcome_unknown, .. } = &next.fact {
-        return *outcome_unknown && opened.expiry.is_some_and(|expiry| expiry.at <= next.at);
-    }
     cancelled_unknowing(next)
+}
+
+/// Cancelled with an unknown outcome, because the suspension had an expiry and that has passed.
+fn expires(next: &Event, opened: &OpenedSuspension) -> bool {
+    let is_due = opened.expiry.is_some_and(|expiry| expiry.at <= next.at);
+    is_due
+        && matches!(&next.fact, Fact::ToolCancelled { reason: CancelReason::Expired, by, outcome_unknown: true, .. }
+            if *by == Principal::system())
 }
 
 /// Cancelled with an unknown outcome, by an interrupt or the end of the run.

@@ -180,6 +180,27 @@ fn a_doubt_that_nobody_settled_by_right_is_found() {
     assert!(found.contains(&Rule::DoubtIsSettledByRight), "{found:?}");
 }
 
+/// The tool of this world sets no time for answers.
+#[test]
+fn a_doubt_that_expires_without_a_time_for_answers_is_found() {
+    let found = objections(|evidence, _| {
+        change_events(evidence, |event| {
+            if let Fact::ToolResumed { call_id, suspension_id, .. } = &event.fact {
+                event.fact = Fact::ToolCancelled {
+                    call_id: call_id.clone(),
+                    reason: CancelReason::Expired,
+                    text: None,
+                    by: Principal::system(),
+                    decision_id: None,
+                    outcome_unknown: true,
+                    suspension_id: Some(suspension_id.clone()),
+                };
+            }
+        });
+    });
+    assert!(found.contains(&Rule::DoubtIsSettledByRight), "{found:?}");
+}
+
 #[test]
 fn a_repeat_with_another_key_or_other_arguments_is_found() {
     assert_eq!(
