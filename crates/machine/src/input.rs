@@ -101,7 +101,8 @@ pub struct ModelFailure {
     pub retry_after_ms: Option<u64>,
 }
 
-/// Everything the gate needs to know about a call that is next in line or resumes.
+/// Everything the gate needs to know about a call that is next in line or resumes, or whose tool changed before an
+/// attempt was sent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct GateInput {
     pub call: CallId,
@@ -113,6 +114,9 @@ pub struct GateInput {
     pub grants: Vec<Grant>,
     /// The caller who loosened this run's policy may no longer approve, so the agent's own policy applies.
     pub loosening_ended: bool,
+    /// The running attempt, if nothing of it was sent because the tool is no longer what the gate saw.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unsent_attempt: Option<u32>,
     pub hooks: HookAnswers,
 }
 

@@ -110,6 +110,7 @@ impl World {
             arguments: sent,
             grants,
             loosening_ended: false,
+            unsent_attempt: None,
             hooks,
         })
     }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use crate::matrix::Order;
-use crate::node::{Node, OWN_CLOCK};
+use crate::node::{NO_HOOK, Node, OWN_CLOCK};
 use crate::store_at::StoreAt;
 
 pub const USAGE: &str =
@@ -16,9 +16,10 @@ pub const USAGE: &str =
   --keep       leaves the folders of the worlds where they are
 kill concurrent-runs [--store postgres] [--runs N] [--seed S]
   --runs N     at once, on three nodes (default 200)
-kill node PROCESS STORE LEDGER FOLDER PAYMENT_PORT AHEAD_MS [STOP]
+kill node PROCESS STORE LEDGER FOLDER PAYMENT_PORT HOOK_PORT AHEAD_MS [STOP]
 kill ledger SOCKET
-kill payment-service LEDGER";
+kill payment-service LEDGER
+kill hook-service";
 
 const SQLITE: &str = "sqlite";
 const POSTGRES: &str = "postgres";
@@ -42,6 +43,7 @@ pub enum Invocation {
     PaymentService {
         ledger: PathBuf,
     },
+    HookService,
 }
 
 pub fn parse(words: impl IntoIterator<Item = String>) -> Result<Invocation, String> {
@@ -52,6 +54,7 @@ pub fn parse(words: impl IntoIterator<Item = String>) -> Result<Invocation, Stri
         Some("payment-service") => {
             Ok(Invocation::PaymentService { ledger: words.next().ok_or("no ledger")?.into() })
         }
+        Some("hook-service") => Ok(Invocation::HookService),
         Some("matrix") => matrix(words),
         Some("concurrent-runs") => concurrent_runs(words),
         Some(other) => Err(format!("{other} is no command")),
@@ -105,11 +108,14 @@ fn node(mut words: impl Iterator<Item = String>) -> Result<Invocation, String> {
     let process = next("process")?.parse().map_err(|error| format!("the process: {error}"))?;
     let store = StoreAt::parse(next("store")?.as_ref());
     let (socket, folder) = (next("ledger")?.into(), next("folder")?.into());
-    let payment_port = next("payment port")?.parse().map_err(|error| format!("the payment port: {error}"))?;
+    let port = |what: &str, text: &str| text.parse().map_err(|error| format!("the {what}: {error}"));
+    let payment_port = port("payment port", &next("payment port")?)?;
+    let hook = next("hook port")?;
+    let hook_port = if hook == NO_HOOK { None } else { Some(port("hook port", &hook)?) };
     let ahead = next("time")?;
     let ahead_ms = if ahead == OWN_CLOCK { None } else { Some(number(&ahead)?) };
     let stop = words.next().map(|text| text.parse()).transpose()?;
-    Ok(Invocation::Node(Node { process, store, socket, folder, payment_port, ahead_ms, stop }))
+    Ok(Invocation::Node(Node { process, store, socket, folder, payment_port, hook_port, ahead_ms, stop }))
 }
 
 #[cfg(test)]
@@ -132,12 +138,13 @@ fn what_is_typed_is_understood_or_refused() {
         socket: "b".into(),
         folder: "c".into(),
         payment_port: 8,
+        hook_port: Some(9),
         ahead_ms: Some(4),
         stop: Some(Stop::At(2)),
     };
     let line: Vec<String> =
         node.command_line().iter().map(|word| word.to_string_lossy().into_owned()).collect();
-    assert_eq!(line.join(" "), "node 7 a b c 8 4 2");
+    assert_eq!(line.join(" "), "node 7 a b c 8 9 4 2");
     assert_eq!(parse(line), Ok(Invocation::Node(node)));
     for bad in [
         "matrix --kills",
@@ -147,8 +154,9 @@ fn what_is_typed_is_understood_or_refused() {
         "concurrent-runs --store sqlite",
         "concurrent-runs --kills 5",
         "node 1 a b",
-        "node x a b c 8 4",
-        "node 1 a b c x 4",
+        "node x a b c 8 9 4",
+        "node 1 a b c x 9 4",
+        "node 1 a b c 8 x 4",
         "gone",
     ] {
         assert!(typed(bad).is_err(), "{bad}");

@@ -14,6 +14,8 @@ use machine::{Control, Fact, Timestamp};
 use serde_json::Value;
 use stores::sqlite::{SqliteSettings, SqliteStore};
 
+use crate::audit_evidence::{self, AuditEvidence};
+use crate::hook_server::{self, AskedQuestion};
 use crate::ledger::{self, Act};
 use crate::node::Failure;
 use crate::people::People;
@@ -23,6 +25,9 @@ pub struct Evidence {
     /// Oldest first.
     pub runs: Vec<RunEvidence>,
     pub acts: Vec<Act>,
+    /// What the hook was asked.
+    pub questions: Vec<AskedQuestion>,
+    pub audit: AuditEvidence,
     /// Every suspension that people saw or may see, as the store shows it.
     pub suspensions: BTreeMap<SuspensionId, Option<SuspensionView>>,
     /// The suspensions in the list of approvals.
@@ -162,6 +167,8 @@ pub async fn read(store: &impl Store, traces: &Traces, people: &People) -> Resul
     let mut evidence = Evidence {
         runs: Vec::new(),
         acts: ledger::read(&traces.acts())?,
+        questions: hook_server::read(&hook_server::in_folder(traces.folder()))?,
+        audit: audit_evidence::read(store).await?,
         suspensions: BTreeMap::new(),
         listed: Vec::new(),
         remembered: BTreeMap::new(),

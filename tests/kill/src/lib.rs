@@ -2,20 +2,24 @@
 //! started again. The people of the test resend what they are not sure of until every run has ended. Then the stored
 //! data is judged.
 //!
-//! Four kinds of processes take part. The [`node`] has the engine, its store, and tools that act. The [`ledger`]
+//! Five kinds of processes take part. The [`node`] has the engine, its store, and tools that act. The [`ledger`]
 //! records every act before the acting tool gets its answer. The [`payment_server`] charges over HTTP, once for each key; its answers are
-//! sometimes slow, lost or unclear. The parent ([`matrix`]) plays the people of a [story](stories), kills the node, and
+//! sometimes slow, lost or unclear. The [hook](hook_server) of one agent answers over HTTP too, and records every
+//! question. The parent ([`matrix`]) plays the people of a [story](stories), kills the node, and
 //! compares the stored data with what was acknowledged and with what the ledger says really happened ([`judge`]).
 //!
 //! A [cluster] is the same with three nodes on one PostgreSQL server. Each command goes to a random node. Besides
 //! kills, a node pauses for longer than its lease and resumes, the server crashes or is replaced by its standby, and
 //! the network cuts connections.
 
+pub mod audit_evidence;
 pub mod chance;
 pub mod cluster;
 pub mod command;
 pub mod driven_process;
 pub mod evidence;
+pub mod hook_server;
+pub mod incoming_post;
 pub mod judge;
 pub mod ledger;
 pub mod matrix;

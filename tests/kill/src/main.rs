@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use kill::command::{Invocation, USAGE, parse};
 use kill::node::Failure;
-use kill::{cluster, ledger, matrix, node, payment_server};
+use kill::{cluster, hook_server, ledger, matrix, node, payment_server};
 
 fn main() -> ExitCode {
     let typed = match parse(std::env::args().skip(1)) {
@@ -33,6 +33,7 @@ fn execute(typed: Invocation) -> Result<bool, Failure> {
         }
         Invocation::Node(started) => node::run(started).map(|()| true),
         Invocation::Ledger { socket } => Ok(ledger::serve(&socket).map(|()| true)?),
+        Invocation::HookService => Ok(hook_server::serve().map(|()| true)?),
         Invocation::PaymentService { ledger } => Ok(payment_server::serve(&ledger).map(|()| true)?),
     }
 }

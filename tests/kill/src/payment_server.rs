@@ -13,6 +13,7 @@ use machine::tool::EffectClass;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use crate::incoming_post::{self, Caller, IncomingPost};
 use crate::ledger::{self, Act};
 
 /// The argument that selects how the payment service answers the first request.
@@ -64,33 +65,6 @@ pub struct ChargeRecord {
     pub charged: bool,
 }
 
-/// The caller, as encoded in a node's bearer token.
-#[derive(Debug)]
-pub struct Caller {
-    pub process: u32,
-    /// The folder of the caller's world.
-    pub folder: PathBuf,
-}
-
-impl Caller {
-    /// The caller as a header value.
-    #[must_use]
-    pub fn header_value(&self) -> String {
-        format!("{} {}", self.process, self.folder.display())
-    }
-
-    fn parse(header_value: &str) -> Option<Self> {
-        let (process, folder) = header_value.split_once(' ')?;
-        Some(Self { process: process.parse().ok()?, folder: folder.into() })
-    }
-
-    /// The socket on which the payment service notifies a node of a charge. The payment service answers once the node closes the connection.
-    #[must_use]
-    pub fn notify_socket(&self) -> PathBuf {
-        self.folder.join(format!("payments-{}", self.process))
-    }
-}
-
 /// What the payment service sends to a node: the call and the attempt number.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct ChargeNotice(pub CallId, pub u32);
@@ -125,6 +99,15 @@ struct HttpRequest {
     charge_request: ChargeRequest,
 }
 
+impl HttpRequest {
+    /// Returns `None` if the connection ends between two requests.
+    fn read(reader: &mut BufReader<&TcpStream>) -> io::Result<Option<Self>> {
+        let Some(IncomingPost { caller, key, body }) = IncomingPost::read(reader)? else { return Ok(None) };
+        let key = key.ok_or_else(|| io::Error::other("the request has no key"))?;
+        Ok(Some(Self { key, caller, charge_request: serde_json::from_slice(&body)? }))
+    }
+}
+
 #[derive(Deserialize)]
 struct ChargeRequest {
     tool: ToolName,
@@ -137,7 +120,7 @@ struct ChargeRequest {
 impl PaymentService {
     fn serve(&self, stream: &TcpStream) -> io::Result<()> {
         let mut reader = BufReader::new(stream);
-        while let Some(request) = read(&mut reader)? {
+        while let Some(request) = HttpRequest::read(&mut reader)? {
             let charge_record = self.charge(&request)?;
             notify_caller(&request);
             if !answer(stream, &mut reader, &request.key, charge_record.manner)? {
@@ -203,7 +186,7 @@ fn notify_caller(HttpRequest { caller, charge_request, .. }: &HttpRequest) {
 
 /// Returns false if the connection is over.
 fn answer(
-    mut stream: &TcpStream,
+    stream: &TcpStream,
     reader: &mut BufReader<&TcpStream>,
     key: &str,
     manner: Manner,
@@ -222,10 +205,7 @@ fn answer(
         Manner::Accepts => ("202 Accepted", ""),
         Manner::Refuses => ("422 Unprocessable Content", "\"no such account\""),
     };
-    let length = body.len();
-    let head =
-        format!("HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n");
-    stream.write_all((head + body).as_bytes())?;
+    incoming_post::respond(stream, status, body)?;
     Ok(true)
 }
 
@@ -243,40 +223,4 @@ fn hangs_up_within(
     };
     stream.set_read_timeout(None)?;
     Ok(hung_up)
-}
-
-/// Returns `None` if the connection ends between two requests.
-fn read(reader: &mut BufReader<&TcpStream>) -> io::Result<Option<HttpRequest>> {
-    let (mut length, mut key, mut caller) = (None, None, None);
-    let mut line = String::new();
-    if reader.read_line(&mut line)? == 0 {
-        return Ok(None);
-    }
-    loop {
-        line.clear();
-        if reader.read_line(&mut line)? == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        let Some((name, value)) = line.trim_end().split_once(':') else { break };
-        match name.to_ascii_lowercase().as_str() {
-            "content-length" => length = value.trim().parse().ok(),
-            "idempotency-key" => key = Some(value.trim().to_owned()),
-            "authorization" => caller = value.trim().strip_prefix("Bearer ").and_then(Caller::parse),
-            _ => {}
-        }
-    }
-    let (Some(length), Some(key), Some(caller)) = (length, key, caller) else {
-        return Err(io::Error::other("the request has no length, no key or no caller"));
-    };
-    let mut body = vec![0; length];
-    reader.read_exact(&mut body)?;
-    Ok(Some(HttpRequest { key, caller, charge_request: serde_json::from_slice(&body)? }))
-}
-
-#[test]
-fn a_caller_that_is_written_is_read_again() {
-    let caller = Caller { process: 7, folder: "/a folder/b".into() };
-    let read = Caller::parse(&caller.header_value()).expect("it is written as callers are");
-    assert_eq!((read.process, read.folder.as_path()), (7, Path::new("/a folder/b")));
-    assert!(Caller::parse("7").is_none() && Caller::parse("x /a").is_none());
 }

@@ -2,6 +2,7 @@
 //! After each loss they resend everything whose outcome they do not know.
 
 mod outstanding;
+pub mod thread_changes;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -11,6 +12,8 @@ use machine::id::{CallId, DecisionId, MessageId, RunId, SuspensionId, ThreadId};
 use machine::status::CallStatus;
 use machine::suspension::SuspensionKind;
 use serde_json::json;
+
+use thread_changes::{SentChange, ThreadChange};
 
 use crate::judge::{Rule, Violation};
 use crate::ledger::{self, Act};
@@ -25,6 +28,7 @@ pub struct People {
     pub messages: Vec<Posted>,
     pub decisions: BTreeMap<SuspensionId, Decided>,
     pub interrupts: BTreeMap<RunId, Vec<Response>>,
+    pub thread_changes: BTreeMap<ThreadChange, SentChange>,
     pub late_answers: BTreeMap<SuspensionId, Vec<Response>>,
     /// The answers to approvals that were sent without suspension ids.
     pub unnamed: BTreeMap<CallId, Vec<Response>>,
@@ -80,6 +84,7 @@ enum Subject {
     Message(usize),
     Decision(SuspensionId),
     Interrupt(RunId),
+    Thread(ThreadChange),
     ReleaseTool(CallId, u32),
     LateAnswer(SuspensionId),
     /// The call, and the suspension that holds it at that time.
@@ -126,6 +131,7 @@ impl People {
             story: story.clone(),
             decisions: BTreeMap::new(),
             interrupts: BTreeMap::new(),
+            thread_changes: BTreeMap::new(),
             late_answers: BTreeMap::new(),
             unnamed: BTreeMap::new(),
             resent: BTreeMap::new(),
@@ -197,7 +203,8 @@ impl People {
             self.sent.remove(&Subject::Message(index));
         }
         for message in &self.owed {
-            if !snapshot.runs.iter().any(|run| run.message.as_ref() == Some(message)) {
+            let is_there = snapshot.runs.iter().any(|run| run.message.as_ref() == Some(message));
+            if !is_there && !self.has_deleted() {
                 self.objections.push(lost(format!("{message} was accepted, and no run has it")));
             }
         }
@@ -252,6 +259,9 @@ impl People {
                 }
                 decided.responses.push(response);
             }
+            Subject::Thread(change) => {
+                self.thread_changes.entry(change).or_default().responses.push(response)
+            }
             Subject::Interrupt(run) => self.interrupts.entry(run).or_default().push(response),
             Subject::LateAnswer(id) => self.late_answers.entry(id).or_default().push(response),
             Subject::Unnamed(call, open) => {
@@ -269,12 +279,17 @@ impl People {
 
     /// The commands to send now.
     pub fn next_commands(&mut self) -> Vec<Command> {
-        let Some(snapshot) = self.snapshot.clone() else { return Vec::new() };
         let mut commands = Vec::new();
+        self.delete(&mut commands);
+        if self.has_deleted() {
+            return commands;
+        }
+        let Some(snapshot) = self.snapshot.clone() else { return commands };
         self.post(&snapshot, &mut commands);
         self.repeat(&mut commands);
         self.approve_unnamed(&snapshot, &mut commands);
         self.decide(&snapshot, &mut commands);
+        self.auto_approve(&snapshot, &mut commands);
         self.interrupt(&snapshot, &mut commands);
         self.release_tool(&snapshot, &mut commands);
         commands
@@ -455,6 +470,9 @@ impl People {
                     || open(id).is_some_and(|open| open.kind == SuspensionKind::InDoubt)
             }
             When::Settled(id) => self.settled.contains_key(&CallId::from(id)),
+            When::AllEnded => self.messages.iter().all(|posted| {
+                snapshot.runs.iter().any(|run| run.ended && run.message.as_ref() == Some(&posted.id))
+            }),
             When::Decided(id) => {
                 self.decisions.values().any(|decided| decided.given.call.as_str() == id && decided.accepted())
             }

@@ -1,5 +1,8 @@
 //! The stories: what happens in each world if no process is killed, and when. Call ids are unique within a story.
 
+mod hooked;
+mod permitted;
+
 use std::time::Duration;
 
 use machine::event::Pending;
@@ -10,18 +13,20 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::payment_server::{MANNER, Manner};
-use crate::wire::Reply;
+use crate::wire::{Operation, Reply};
 
 /// The agent of every story. It is also the name of the tool that delegates work to that agent.
 pub const AGENT: &str = "clerk";
 /// The person who posts messages, decides and interrupts.
 pub const PERSON: &str = "ana";
 /// The thread to which all messages of a story are posted.
-const THREAD: &str = "thread-1";
+pub const THREAD: &str = "thread-1";
 /// The argument of a call whose tool hangs between its act and its answer until a `Story::release_tool` releases it.
 pub const HANGS: &str = "hangs";
 /// The time to live of approvals that expire. An outage lasts longer.
 pub const EXPIRES_IN: Duration = Duration::from_secs(60);
+/// The argument that selects what the hook answers about a call.
+pub const GATE: &str = "gate";
 const OUTAGE: Duration = Duration::from_secs(3_600);
 
 pub mod tools {
@@ -55,6 +60,17 @@ pub struct ScriptedCall {
     pub arguments: Value,
 }
 
+/// What the hook answers about a call. About any other call it only stores that it was asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Gate {
+    Block,
+    Suspend,
+    Supply,
+    /// It answers without actions, which is not recorded.
+    Silent,
+}
+
 /// When a person does something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
@@ -66,6 +82,8 @@ pub enum When {
     Settled(&'static str),
     /// The decision on the call has been accepted.
     Decided(&'static str),
+    /// The run of every message has ended.
+    AllEnded,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -88,6 +106,12 @@ pub struct Story {
     pub doubt: Doubt,
     /// When the first run is interrupted.
     pub interrupt: Option<When>,
+    /// When auto-approval of the thread is switched on, and when it is switched off.
+    pub auto_approve: Option<(When, When)>,
+    /// Whether the thread is deleted at the end.
+    pub deletes: bool,
+    /// Whether the agent has the hook.
+    pub hook: bool,
     /// The tool that hangs, and when it may return.
     pub release_tool: Option<(&'static str, When)>,
     /// How much time passes while no process is running.
@@ -156,6 +180,23 @@ impl Story {
         }
     }
 
+    /// Whether a process that plays the story can cross the boundaries of this operation.
+    #[must_use]
+    pub const fn reaches(&self, operation: Operation) -> bool {
+        match operation {
+            Operation::Ask => self.hook,
+            Operation::ChangeThread => self.deletes || self.auto_approve.is_some(),
+            Operation::PutRevision
+            | Operation::Create
+            | Operation::Claim
+            | Operation::Append
+            | Operation::Start
+            | Operation::Release
+            | Operation::Submit
+            | Operation::Act => true,
+        }
+    }
+
     /// Whether a person or an expiry may deny a held call.
     #[must_use]
     pub fn may_deny(&self) -> bool {
@@ -213,6 +254,9 @@ fn approved_story(name: &'static str, calls: Vec<ScriptedCall>) -> Story {
         unnamed: false,
         doubt: Doubt::Retry,
         interrupt: None,
+        auto_approve: None,
+        deletes: false,
+        hook: false,
         release_tool: None,
         outage: Duration::ZERO,
         end: Ending::Natural,
@@ -258,6 +302,8 @@ pub fn all() -> Vec<Story> {
     stories.extend(on_one_thread());
     stories.extend(under_other_policies());
     stories.extend(charged());
+    stories.extend(hooked::stories());
+    stories.extend(permitted::stories());
     stories
 }
 

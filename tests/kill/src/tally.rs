@@ -1,6 +1,6 @@
 //! What the worlds with a kill have covered. A matrix that never sees a situation proves nothing about it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use machine::event::{CancelReason, Event, Fact};
@@ -49,10 +49,13 @@ pub enum Observation {
     KilledBeforeTheAnswer,
     ChargeFound,
     ChargeKnown,
+    HookAskedAgain,
+    LetThrough,
+    ThreadDeleted,
 }
 
 impl Observation {
-    pub const ALL: [Self; 29] = [
+    pub const ALL: [Self; 32] = [
         Self::InDoubt,
         Self::DoubtRetried,
         Self::DoubtGivenUp,
@@ -82,6 +85,9 @@ impl Observation {
         Self::KilledBeforeTheAnswer,
         Self::ChargeFound,
         Self::ChargeKnown,
+        Self::HookAskedAgain,
+        Self::LetThrough,
+        Self::ThreadDeleted,
     ];
 
     #[must_use]
@@ -116,6 +122,9 @@ impl Observation {
             Self::KilledBeforeTheAnswer => "a process is killed between a charge and its answer",
             Self::ChargeFound => "a charge in doubt is found in the payment service's ledger",
             Self::ChargeKnown => "a charge that is asked for again is known by its key",
+            Self::HookAskedAgain => "a hook is asked again for an answer that was not recorded",
+            Self::LetThrough => "a call is let through by what a person permitted earlier",
+            Self::ThreadDeleted => "a thread is deleted",
         }
     }
 }
@@ -173,6 +182,15 @@ impl Tally {
             run.log.iter().for_each(|event| self.note_event(event));
             self.note_charges(evidence, run);
         }
+        let mut asked = BTreeSet::new();
+        for question in evidence.questions.iter().filter(|question| question.has_actions) {
+            if !asked.insert((&question.run, &question.key)) {
+                self.record_observation(Observation::HookAskedAgain);
+            }
+        }
+        if people.has_deleted() {
+            self.record_observation(Observation::ThreadDeleted);
+        }
         people.resent.values().for_each(|_| self.record_observation(Observation::ResentInDoubt));
         let checks = people.story.doubt == Doubt::Checked;
         for decided in people.decisions.values() {
@@ -221,6 +239,9 @@ impl Tally {
                 EffectClass::Idempotent => self.record_observation(Observation::IdempotentRepeated),
                 EffectClass::Write => {}
             }
+        }
+        if let Fact::ExecutionStarted { let_through_by: Some(_), .. } = &event.fact {
+            self.record_observation(Observation::LetThrough);
         }
         if let Fact::ModelRetrying { .. } = &event.fact {
             self.record_observation(Observation::ModelRepeated);

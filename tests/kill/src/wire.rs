@@ -29,6 +29,14 @@ pub enum Request {
     Interrupt {
         run: RunId,
     },
+    /// Lets the thread's later calls through, or ends that.
+    AutoApprove {
+        thread: ThreadId,
+        is_on: bool,
+    },
+    DeleteThread {
+        thread: ThreadId,
+    },
     /// A tool that hangs after its act may return.
     ReleaseTool {
         call: CallId,
@@ -72,6 +80,8 @@ pub struct GivenDecision {
 #[serde(rename_all = "snake_case")]
 pub enum Reply {
     Approve,
+    /// Approved, and with it every later call of the tool.
+    ApproveForLater,
     /// Approved with other arguments.
     Edit(Value),
     Reject,
@@ -122,7 +132,7 @@ pub enum Response {
     Posted {
         run: RunId,
     },
-    /// The decision, the interrupt or the late answer has been stored.
+    /// What was sent has been stored.
     Accepted,
     /// It had been stored before.
     AlreadyApplied,
@@ -212,10 +222,14 @@ pub enum Operation {
     Submit,
     /// A tool acts. Before: the ledger does not have the act yet. After: the ledger has confirmed it.
     Act,
+    /// A hook is asked. Before: nothing was sent. After: it has answered, and nothing of that is stored.
+    Ask,
+    /// Auto-approval of a thread is set, or a thread is deleted.
+    ChangeThread,
 }
 
 impl Operation {
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 10] = [
         Self::PutRevision,
         Self::Create,
         Self::Claim,
@@ -224,6 +238,8 @@ impl Operation {
         Self::Release,
         Self::Submit,
         Self::Act,
+        Self::Ask,
+        Self::ChangeThread,
     ];
 
     #[must_use]
@@ -237,6 +253,8 @@ impl Operation {
             Self::Release => "release",
             Self::Submit => "submit",
             Self::Act => "act",
+            Self::Ask => "ask",
+            Self::ChangeThread => "change_thread",
         }
     }
 }

@@ -151,6 +151,7 @@ impl World<'_> {
             socket: self.setup.support_processes.ledger.clone(),
             folder: self.traces.folder().to_owned(),
             payment_port: self.setup.support_processes.payment_port,
+            hook_port: self.played.case.story.hook.then_some(self.setup.support_processes.hook_port),
             ahead_ms: Some(self.ahead_ms(process)),
             stop,
         };

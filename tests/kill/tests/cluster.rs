@@ -22,6 +22,8 @@ fn every_kind_of_trouble_strikes_and_is_survived() {
         "charged-and-cut-off:kill/after-act-1",
         "charged:pause/after-start-1",
         "write-retried:pause/after-start-1",
+        "hook-gates:kill/after-ask-2",
+        "deleted:kill/after-change_thread-1",
         "two-held-one-runs:stale/before-append-1",
         "edited:cut",
         "question:crash",

@@ -1,4 +1,4 @@
-//! A small matrix: every boundary of three stories, and processes that clean up after themselves.
+//! A small matrix: every boundary of five stories, and processes that clean up after themselves.
 
 use std::collections::BTreeSet;
 use std::io::Read;
@@ -18,9 +18,9 @@ fn program() -> PathBuf {
 }
 
 #[test]
-fn every_boundary_of_three_stories_survives_its_kill() {
-    let stories =
-        ["write-retried", "decision-in-the-inbox", "charged-and-cut-off"].map(str::to_owned).to_vec();
+fn every_boundary_of_five_stories_survives_its_kill() {
+    let stories = ["write-retried", "decision-in-the-inbox", "charged-and-cut-off", "hook-gates", "deleted"];
+    let stories = stories.map(str::to_owned).to_vec();
     let order = Order { kills: 0, seed: 3, stories, only: None, keep: false };
     let outcome = run(program(), &order).expect("the matrix can be played");
     let wrong = outcome.wrong.as_ref().map(kill::report::wrong);
@@ -34,7 +34,9 @@ fn every_boundary_of_three_stories_survives_its_kill() {
         .collect();
     assert_eq!(passages.len(), Operation::ALL.len(), "killed at {passages:?} only");
     assert!(outcome.summary.kills >= 60, "{} kills", outcome.summary.kills);
-    for observation in [Observation::KilledBeforeTheAnswer, Observation::ChargeFound] {
+    for observation in
+        [Observation::KilledBeforeTheAnswer, Observation::ChargeFound, Observation::HookAskedAgain]
+    {
         assert!(outcome.summary.tally.count(observation) > 0, "never seen: {}", observation.description());
     }
 }
@@ -62,12 +64,14 @@ fn all_kinds_of_processes_end_with_whoever_started_them() {
     for arguments in [
         vec!["ledger".into(), path("socket").into_os_string()],
         vec!["payment-service".into(), path("socket").into_os_string()],
+        vec!["hook-service".into()],
         vec![
             "node".into(),
             "1".into(),
             path("store").into_os_string(),
             path("socket").into_os_string(),
             scratch.path().into(),
+            "9".into(),
             "9".into(),
             "0".into(),
         ],

@@ -27,7 +27,9 @@ impl Batch {
 
     /// A batch that creates a run with this event.
     pub(super) fn for_new_run(first: Event) -> Self {
-        Self { events: vec![first], ..Self::default() }
+        let mut rows = ProjectionRows::default();
+        rows.add_events(None, std::slice::from_ref(&first), InboxPosition::default());
+        Self { events: vec![first], rows, ..Self::default() }
     }
 
     pub(crate) const fn before(&self) -> Option<&Arc<Control>> {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use machine::call::Call;
 use machine::id::CallId;
+use machine::input::GateInput;
 use machine::phase::{HookAnswers, Phase};
 use machine::status::CallStatus;
 use machine::tool::Arguments;
@@ -12,6 +13,7 @@ use machine::{Control, Effect, Input, Timestamp};
 use serde_json::Value;
 
 use super::pass::NotStored;
+use super::task_result::UnsentAttempt;
 use super::{Batch, Stop, Worker};
 use crate::plugin::{CallResult, GateRevisit, Subject};
 
@@ -78,6 +80,28 @@ impl Worker {
                 }
             }
         }
+    }
+
+    /// A call whose tool changed before its attempt was sent passes the gate again, as the tool is now. Hooks have
+    /// judged the call with these arguments, and are not asked again unless it is held.
+    pub(super) async fn pass_gate_again(
+        &mut self,
+        batch: &mut Batch,
+        unsent: &UnsentAttempt,
+        now: Timestamp,
+    ) -> Result<(), NotStored> {
+        let UnsentAttempt { call, attempt, .. } = unsent;
+        if self.run.control().call(call).and_then(Call::running_attempt) == Some(*attempt) {
+            let gated = self.gated(call, HookAnswers::default()).await?;
+            let gated = GateInput { unsent_attempt: Some(*attempt), ..gated };
+            if self.apply(batch, &Input::Gated(gated), None, now)?.is_some() {
+                return Ok(());
+            }
+            // It has not passed the gate as the tool is now.
+            self.calls.gated.remove(call);
+        }
+        self.apply(batch, &unsent.to_input(), None, now)?;
+        Ok(())
     }
 
     /// Applies all AfterTool answers that are not recorded yet together, whenever one arrives and after other events.

@@ -38,7 +38,16 @@ impl Worker {
         let loosened_by = self.run.control().loosened_by.as_ref();
         let loosening_ended = loosened_by.is_some_and(|by| !self.may_approve(by));
         let grants = Vec::new();
-        let mut gated = GateInput { call: id.clone(), tool, arguments, hits, grants, loosening_ended, hooks };
+        let mut gated = GateInput {
+            call: id.clone(),
+            tool,
+            arguments,
+            hits,
+            grants,
+            loosening_ended,
+            unsent_attempt: None,
+            hooks,
+        };
         if let ToolLookup::Known(tool) = &gated.tool {
             self.calls.gated.insert(id.clone(), tool.definition);
             if self.may_need_approval(&call, tool, &gated) {

@@ -313,7 +313,9 @@ impl Worker {
         }
         match body {
             TaskResult::AfterTool { call, status, hooks } => self.plugins.add_after_tool(call, status, hooks),
-            body @ (TaskResult::Input(_) | TaskResult::Gate { .. }) => self.unstored.push(body),
+            body @ (TaskResult::Input(_) | TaskResult::ToolChanged(_) | TaskResult::Gate { .. }) => {
+                self.unstored.push(body)
+            }
         }
     }
 

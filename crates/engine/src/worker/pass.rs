@@ -150,11 +150,16 @@ impl Worker {
             self.takeover.complete();
         }
         for result in results {
-            if let TaskResult::Input(input) = result
-                && matches!(**input, Input::ToolReturned { .. })
-            {
+            let returned = match result {
+                TaskResult::Input(input) if matches!(**input, Input::ToolReturned { .. }) => {
+                    Some((**input).clone())
+                }
+                TaskResult::ToolChanged(unsent) => Some(unsent.to_input()),
+                TaskResult::Input(_) | TaskResult::Gate { .. } | TaskResult::AfterTool { .. } => None,
+            };
+            if let Some(input) = returned {
                 let first = batch.events.len();
-                let outcome = self.run.apply_before_interrupt(batch, input, None, now);
+                let outcome = self.run.apply_before_interrupt(batch, &input, None, now);
                 self.check_outcome(batch, first, outcome)?;
             }
         }
@@ -243,6 +248,7 @@ impl Worker {
             TaskResult::Input(input) => {
                 self.apply(batch, input, None, now)?;
             }
+            TaskResult::ToolChanged(unsent) => self.pass_gate_again(batch, unsent, now).await?,
             TaskResult::Gate { call, hooks } => {
                 if self.run.wanted().contains(&Effect::Gate(call.clone())) {
                     let gated = self.gated(call, hooks.clone()).await?;

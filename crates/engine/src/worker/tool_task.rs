@@ -12,6 +12,7 @@ use machine::{Effect, Input};
 use tokio::sync::watch;
 
 use super::panics::catch_panic;
+use super::task_result::UnsentAttempt;
 use super::{Stop, TaskResult, Worker};
 use crate::agent::Pinned;
 use crate::callback::{Callback, ReportedAttempt};
@@ -124,26 +125,28 @@ impl Attempt {
                 std::future::pending::<()>().await;
             }
         }
-        let outcome = with_usable_schema(self.send().await);
-        TaskResult::Input(Box::new(Input::ToolReturned { step, call, attempt, outcome }))
+        match self.send().await {
+            Some(outcome) => {
+                let outcome = with_usable_schema(outcome);
+                TaskResult::Input(Box::new(Input::ToolReturned { step, call, attempt, outcome }))
+            }
+            None => TaskResult::ToolChanged(UnsentAttempt { step, call, attempt }),
+        }
     }
 
-    /// The last checks before anything leaves this machine. After this there is no way back.
-    async fn send(mut self) -> Outcome {
+    /// The last checks before anything leaves this machine. After this there is no way back. None if nothing was sent
+    /// because the tool is not what the gate saw.
+    async fn send(mut self) -> Option<Outcome> {
         match self.readable_approval().await {
             Ok(approval) => self.request.approval = approval,
-            Err(refused) => return not_sent(&format!("the approval could not be read: {refused}")),
+            Err(refused) => return Some(not_sent(&format!("the approval could not be read: {refused}"))),
         }
         let agents = self.node.agents();
         let agent = agents.by_name.get(&self.pinned.agent).map(|agent| &**agent);
-        let Some(live) = self.pinned.live(agent, &self.request.tool) else {
-            return not_sent("the tool was removed before the call was sent");
-        };
-        if self.gated != Some(live.gate.definition) {
-            return not_sent("the tool changed before the call was sent");
-        }
+        let live = self.pinned.live(agent, &self.request.tool);
+        let live = live.filter(|live| self.gated == Some(live.gate.definition))?;
         if !self.node.store.may_send(&self.lease) {
-            return not_sent("another worker may hold the run by now");
+            return Some(not_sent("another worker may hold the run by now"));
         }
         let (tool, class) = (live.tool.clone(), live.gate.class);
         let timeout = tool.definition().timeout;
@@ -156,7 +159,7 @@ impl Attempt {
             Err(_) => timed_out(timeout),
         };
         node.counters.record_attempt(&name, ms_between(sent, node.clock.now()));
-        outcome
+        Some(outcome)
     }
 }
 

@@ -1,12 +1,13 @@
 //! One attempt and the next: panics, time-outs, pauses, keys, and what is never sent.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use engine::agent::Agent;
 use engine::clock::{Clock, RuntimeClock};
 use engine::deciding::{Answer, Cancellation, Decide};
+use engine::feed::Subscription;
 use engine::model::ModelAnswer;
 use engine::store::BoxFuture;
 use engine::tool::{Approval, FunctionTool, Outcome, Tool, ToolDefinition, ToolRequest};
@@ -14,7 +15,7 @@ use machine::Timestamp;
 use machine::event::{CallErrorCode, Fact};
 use machine::id::idempotency_key;
 use machine::inbox::Verdict;
-use machine::policy::OnReject;
+use machine::policy::{ApprovalScope, OnReject, Policy};
 use machine::suspension::{Held, SuspensionKind};
 use machine::termination::Termination;
 use serde_json::json;
@@ -23,7 +24,7 @@ use tokio::sync::Notify;
 use crate::faulty_store::{Fate, FaultyStore};
 use crate::harness::{
     BEGIN, Harness, Scripted, Sent, accepted, ask, asking, call, echo, gated, held, remaining_events,
-    success, to_assistant, until, until_named,
+    success, to_assistant, until, until_named, wait_until_released,
 };
 
 fn one(tool: &str) -> Scripted {
@@ -253,25 +254,81 @@ async fn an_error_of_a_tool_is_a_result_and_not_the_end_of_the_run() {
     assert_eq!(harness.ended(&posted.run).await, Some(Termination::NaturalEnd));
 }
 
+/// Answers 503, so that the call pauses before it is repeated.
+fn overloaded(_: &ToolRequest) -> Outcome {
+    Outcome::Unknown { why: "503".into(), retry_after_ms: Some(4_000) }
+}
+
+/// The call was tried once and waits for its second attempt.
+async fn pausing(watched: &mut Subscription) {
+    until(watched, |fact| matches!(fact, Fact::ExecutionStarted { attempt: 2, .. })).await;
+}
+
 #[tokio::test(start_paused = true)]
-async fn the_tool_that_changes_during_a_pause_before_a_repeat_is_not_sent_what_was_gated_for_another() {
-    let (harness, model, sent) = (Harness::new(), one("look"), Sent::default());
-    let tries = Arc::new(AtomicU32::new(0));
-    let counted = tries.clone();
-    let lost = move |_: &ToolRequest| {
-        counted.fetch_add(1, Ordering::Relaxed);
-        Outcome::Unknown { why: "503".into(), retry_after_ms: Some(4_000) }
-    };
-    let engine = harness.start(Agent::new("assistant", model.clone()).tool(sent.tool(read(), lost))).await;
+async fn the_tool_that_changes_during_a_pause_before_a_repeat_passes_the_gate_again() {
+    let (harness, model, sent, changed) = (Harness::new(), one("look"), Sent::default(), Sent::default());
+    let agent = || Agent::new("assistant", model.clone());
+    let engine = harness.start(agent().tool(sent.tool(read(), overloaded))).await;
     let (posted, mut watched) = engine.stream(to_assistant()).await.unwrap();
-    until_named(&mut watched, "tool.execution_started").await;
-    until_named(&mut watched, "tool.execution_started").await;
+    pausing(&mut watched).await;
     let other = ToolDefinition::new("look", "Reads everything").read();
-    let agent = Agent::new("assistant", model).tool(sent.tool(other, |_| json!("other")));
-    engine.replace_agents(vec![agent]).await.unwrap();
+    engine.replace_agents(vec![agent().tool(changed.tool(other, |_| json!("other")))]).await.unwrap();
+    let started = until_named(&mut watched, "tool.execution_started").await;
+    assert!(matches!(started.fact, Fact::ExecutionStarted { attempt: 3, .. }), "{started:?}");
     remaining_events(&mut watched).await;
-    assert_eq!((tries.load(Ordering::Relaxed), sent.count()), (1, 1));
+    assert_eq!((sent.count(), changed.count(), &*model.last_read()[2]), (1, 1, "tool a: other"));
     assert_eq!(harness.ended(&posted.run).await, Some(Termination::NaturalEnd));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_approved_call_whose_tool_changes_during_a_pause_is_held_again_and_not_sent() {
+    let (harness, model, sent, changed) = (Harness::new(), one("look"), Sent::default(), Sent::default());
+    let policy = Policy { approval: ApprovalScope::AllTools, ..Policy::default() };
+    let agent = || Agent::new("assistant", model.clone()).policy(policy);
+    let engine = harness.start(agent().tool(sent.tool(read(), overloaded))).await;
+    let (run, mut watched) = held(&engine, to_assistant()).await;
+    let first = harness.pending().await.remove(0);
+    accepted(engine.decide(first.approve("ann")).await);
+    pausing(&mut watched).await;
+    let other = ToolDefinition::new("look", "Reads everything").read();
+    engine.replace_agents(vec![agent().tool(changed.tool(other, |_| json!("other")))]).await.unwrap();
+    let again = until_named(&mut watched, "tool.approval_requested").await;
+    let Fact::ApprovalRequested(opened) = again.fact else { panic!("{again:?}") };
+    assert_ne!(opened.suspension_id, first.id);
+    wait_until_released(&engine).await;
+    assert_eq!((sent.count(), changed.count(), harness.count(&run, "tool.approval_voided").await), (1, 0, 1));
+    let second = harness.pending().await.remove(0);
+    accepted(engine.decide(second.approve("ann")).await);
+    remaining_events(&mut watched).await;
+    assert_eq!((sent.count(), changed.count(), &*model.last_read()[2]), (1, 1, "tool a: other"));
+    assert_eq!(harness.ended(&run).await, Some(Termination::NaturalEnd));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tool_that_is_gone_after_a_pause_fails_the_call() {
+    let (harness, model, sent) = (Harness::new(), one("look"), Sent::default());
+    let agent = || Agent::new("assistant", model.clone());
+    let engine = harness.start(agent().tool(sent.tool(read(), overloaded))).await;
+    let (_, mut watched) = engine.stream(to_assistant()).await.unwrap();
+    pausing(&mut watched).await;
+    engine.replace_agents(vec![agent()]).await.unwrap();
+    let failed = until_named(&mut watched, "tool.execution_failed").await;
+    let Fact::ExecutionFailed { error, .. } = failed.fact else { panic!("{failed:?}") };
+    assert_eq!((error.code, sent.count()), (CallErrorCode::ToolRemoved, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tool_that_is_a_write_after_a_pause_is_in_doubt_and_not_repeated() {
+    let (harness, model, sent, changed) = (Harness::new(), one("look"), Sent::default(), Sent::default());
+    let agent = || Agent::new("assistant", model.clone());
+    let engine = harness.start(agent().tool(sent.tool(read(), overloaded))).await;
+    let (_, mut watched) = engine.stream(to_assistant()).await.unwrap();
+    pausing(&mut watched).await;
+    let write = changed.tool(ToolDefinition::new("look", "Writes"), |_| json!("written"));
+    engine.replace_agents(vec![agent().tool(write)]).await.unwrap();
+    let suspended = until_named(&mut watched, "tool.suspended").await;
+    let Fact::ToolSuspended(opened) = suspended.fact else { panic!("{suspended:?}") };
+    assert_eq!((opened.held, sent.count(), changed.count()), (Held::InDoubt { attempt: 1 }, 1, 0));
 }
 
 #[tokio::test(start_paused = true)]

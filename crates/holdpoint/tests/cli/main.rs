@@ -1,6 +1,7 @@
 //! Runs the program as a user does, and checks its standard output, standard error and exit code.
 
 mod audit;
+mod audit_of_a_server;
 mod audit_runs;
 mod audit_sink;
 mod callbacks;

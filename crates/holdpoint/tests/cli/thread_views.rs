@@ -108,6 +108,32 @@ fn a_view_built_on_one_node_has_what_another_node_runs() {
     assert_eq!((code, &ended["status"]), (200, &json!("completed")), "{ended}");
 }
 
+#[test]
+fn a_view_built_on_one_node_survives_the_kills_of_another() {
+    let (database, folder) = (postgres_server::Server::start(), folder());
+    let url = format!("postgres://holdpoint@localhost:{}/postgres", database.port);
+    let serve = || Server::start(folder.path(), &["serve", "--store", &url]);
+    let (node, world) = (serve(), World::default());
+    let (view, other) = std::thread::scope(|scope| {
+        let mut other = serve();
+        let _end = End { world: &world, always: true };
+        assert_eq!(node.post("/v1/threads", &json!({"id": "t"})).0, 201);
+        world.server_started(node.address(), true);
+        let client = scope.spawn(|| follow(&world, "t", 4, &mut Chance::from_seed(3)));
+        for received in [20, 100] {
+            // The node that takes the message begins with its run, unless an earlier one is not over.
+            post(&other, "t", "enqueue");
+            post(&other, "t", "enqueue");
+            world.wait_until(|state| state.event_count >= received);
+            other.kill();
+            other = serve();
+        }
+        (client.join().expect("the client received wrong events"), other)
+    });
+    view.judge(&node);
+    view.judge(&other);
+}
+
 fn post(server: &Server, thread: &str, on_busy: &str) {
     let body = json!({"agent": "clerk", "text": "Count.", "on_busy": on_busy});
     let (code, posted) = server.post(&format!("/v1/threads/{thread}/messages"), &body);

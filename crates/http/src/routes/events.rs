@@ -152,7 +152,7 @@ impl RunWatcher {
 #[utoipa::path(get, path = "/v1/threads/{id}/events", tag = "threads", operation_id = "thread_events",
     params(("id" = String, Path), ("from" = Option<String>, Query, description = "`now`, or absent"),
         ("Last-Event-ID" = Option<String>, Header)),
-    responses((status = 200, content_type = "text/event-stream", body = String,
+    responses((status = 200, content_type = "text/event-stream", body = Vec<EventSchema>,
         description = "A stream of events. The id of an event is `RUN_ID:SEQ`")))]
 pub(crate) async fn thread_events(
     State(server): State<Arc<Server>>,

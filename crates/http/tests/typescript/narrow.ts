@@ -5,11 +5,13 @@ type Schemas = components["schemas"];
 type RunEvents = operations["run_events"]["responses"][200]["content"];
 type Listed = RunEvents["application/json"]["events"][number];
 type Streamed = RunEvents["text/event-stream"][number];
+type OfThread = operations["thread_events"]["responses"][200]["content"]["text/event-stream"][number];
 
-// The list and the stream have the same item.
+// The list and both streams have the same item.
 type Same<A, B> = [A] extends [B] ? ([B] extends [A] ? true : false) : false;
 export const listedIsEvent: Same<Listed, Schemas["Event"]> = true;
 export const streamedIsEvent: Same<Streamed, Schemas["Event"]> = true;
+export const ofThreadIsEvent: Same<OfThread, Schemas["Event"]> = true;
 
 function never(event: never): never {
   throw new Error(`no case for ${JSON.stringify(event)}`);

@@ -34,3 +34,17 @@ fn generated_types_narrow_every_event_by_its_type() {
     let text = compiled.expect_err("an event without a case does not compile");
     assert!(text.contains("narrow.ts") && text.contains("never"), "{text}");
 }
+
+#[test]
+fn a_stream_of_a_thread_without_the_union_does_not_compile() {
+    let document = Path::new(env!("CARGO_MANIFEST_DIR")).join("openapi.json");
+    let mut changed: Value = serde_json::from_str(&std::fs::read_to_string(document).unwrap()).unwrap();
+    let content = &mut changed["paths"]["/v1/threads/{id}/events"]["get"]["responses"]["200"]["content"];
+    content["text/event-stream"]["schema"] = json!({"type": "string"});
+    let file = std::env::temp_dir().join(format!("holdpoint-thread-{}.json", std::process::id()));
+    std::fs::write(&file, changed.to_string()).unwrap();
+    let compiled = compile(&file);
+    std::fs::remove_file(&file).unwrap();
+    let text = compiled.expect_err("the items of the stream are not events");
+    assert!(text.contains("ofThreadIsEvent"), "{text}");
+}

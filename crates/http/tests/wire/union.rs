@@ -58,12 +58,15 @@ fn every_type_is_a_schema_of_its_own_in_one_union() {
 }
 
 #[test]
-fn the_list_and_the_stream_name_the_union_as_their_item() {
+fn the_list_and_both_streams_name_the_union_as_their_item() {
     let document = document();
     let item = json!({"$ref": "#/components/schemas/Event"});
     assert_eq!(document["components"]["schemas"]["Events"]["properties"]["events"]["items"], item);
-    let content = &document["paths"]["/v1/runs/{id}/events"]["get"]["responses"]["200"]["content"];
-    assert_eq!(content["text/event-stream"]["schema"], json!({"type": "array", "items": item}));
+    for path in ["/v1/runs/{id}/events", "/v1/threads/{id}/events"] {
+        let content = &document["paths"][path]["get"]["responses"]["200"]["content"];
+        let schema = &content["text/event-stream"]["schema"];
+        assert_eq!(*schema, json!({"type": "array", "items": item}), "{path}");
+    }
 }
 
 #[test]

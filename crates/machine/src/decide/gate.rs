@@ -38,7 +38,11 @@ impl Draft<'_> {
         if self.control.stage == Stage::StepEnding && call.step == self.control.step {
             return Err(Rejection::NotAtGate { status: call.status(), call: call.id });
         }
-        if !is_at_gate(&self.control, &call) {
+        let is_at_gate = match gated.unsent_attempt {
+            Some(unsent) => call.running_attempt() == Some(unsent) && !call.lost(),
+            None => is_at_gate(&self.control, &call),
+        };
+        if !is_at_gate {
             return Err(Rejection::NotAtGate { status: call.status(), call: call.id });
         }
         if let Some(fault) = gated.hooks.fault(Phase::BeforeToolExecute) {
@@ -102,7 +106,13 @@ impl Draft<'_> {
             self.suspend_in_doubt(call, call.attempts, Some(why.into()))?;
             return Ok(InputOutcome::Done);
         }
-        let unanswered = call.lost() || !call.doubted.is_empty();
+        let is_unsent = gated.unsent_attempt.is_some();
+        if is_unsent && call.failures > 0 && !tool.class.repeatable() {
+            let why = "an earlier attempt got no answer, and the tool may no longer be repeated";
+            self.suspend_in_doubt(call, call.attempts - 1, Some(why.into()))?;
+            return Ok(InputOutcome::Done);
+        }
+        let unanswered = call.lost() || is_unsent || !call.doubted.is_empty();
         if unanswered && call.attempts >= ATTEMPT_COUNT_MAX {
             let why = format!("no answer in {ATTEMPT_COUNT_MAX} attempts");
             return self.refuse(call, CallErrorCode::NoAnswer, &why);

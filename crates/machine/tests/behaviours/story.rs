@@ -290,6 +290,7 @@ impl Story {
             hits: Vec::new(),
             grants: self.grants.clone(),
             loosening_ended: self.loosening_ended,
+            unsent_attempt: None,
             hooks: self.gate_hooks.get(call).cloned().unwrap_or_default(),
             call: id,
         }

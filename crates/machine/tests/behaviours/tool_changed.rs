@@ -3,6 +3,7 @@
 use machine::decision::{DecisionAction, Resume};
 use machine::event::{CallErrorCode, Fact, VoidReason};
 use machine::id::{Digest, Principal};
+use machine::input::GateInput;
 use machine::policy::{OnReject, Policy};
 use machine::status::{CallStatus, RunStatus, WaitingOn};
 use machine::suspension::{Held, ResumeMode};
@@ -60,6 +61,23 @@ fn b5_a_tool_that_changes_between_decision_and_dispatch_voids_the_approval_too()
     );
     assert_eq!(story.run_status(), &RunStatus::Waiting(WaitingOn::Person));
     assert!(!story.names().contains(&"tool.execution_started".into()));
+}
+
+#[test]
+fn b5_a_tool_that_changes_before_an_attempt_is_sent_voids_the_approval_too() {
+    let mut story = holding("transfer");
+    story.approves("A");
+    redefine(&mut story, "transfer");
+    let unsent = |story: &Story, attempt| {
+        Input::Gated(GateInput { unsent_attempt: Some(attempt), ..story.gated("A") })
+    };
+    let other = unsent(&story, 2);
+    assert!(matches!(story.refused(other), Rejection::NotAtGate { .. }), "this attempt is not under way");
+    let changed = unsent(&story, 1);
+    let events = story.ok(changed);
+    assert_eq!(names(&events), ["tool.approval_voided", "tool.approval_requested", "run.waiting"]);
+    story.approves("A");
+    assert_eq!((story.status("A"), story.call("A").attempts), (CallStatus::Running, 2));
 }
 
 #[test]

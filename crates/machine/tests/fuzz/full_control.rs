@@ -166,6 +166,7 @@ impl FullRun {
             hits: Vec::new(),
             grants: (!ask).then(auto_approval).into_iter().collect(),
             loosening_ended: false,
+            unsent_attempt: None,
             hooks: HookAnswers { answers, state_bytes_after: 0 },
         }));
     }

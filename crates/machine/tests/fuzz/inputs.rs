@@ -195,6 +195,7 @@ fn gated(chance: &mut Chance, run: &Fuzzed, call: CallId) -> GateInput {
             .some(1, |chance| PatternHit { rule: u16::try_from(chance.small()).unwrap(), condition: 0 }),
         grants: chance.some(1, grant),
         loosening_ended: chance.one_in(10),
+        unsent_attempt: None,
         hooks: parts::hooks(chance, Phase::BeforeToolExecute),
         call,
     }

@@ -406,6 +406,7 @@ impl Worker {
             hits: Vec::new(),
             grants: Vec::new(),
             loosening_ended: false,
+            unsent_attempt: None,
             hooks: HookAnswers::default(),
             call,
         }));

@@ -130,7 +130,9 @@ pub fn every(stories: &[Arc<Story>], chance: &mut Chance) -> Vec<ClusterCase> {
         let mut add =
             |trouble| cases.push(ClusterCase { story: story.clone(), trouble, seed: chance.number() });
         add(Trouble::Nothing);
-        for operation in Operation::ALL.into_iter().filter(|operation| *operation != Operation::PutRevision) {
+        let of_story =
+            |operation: &Operation| *operation != Operation::PutRevision && story.reaches(*operation);
+        for operation in Operation::ALL.into_iter().filter(of_story) {
             for side in [Side::Before, Side::After] {
                 add(Trouble::Kill(Instant::At(Boundary { side, operation }, 1)));
             }

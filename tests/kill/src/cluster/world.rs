@@ -194,6 +194,7 @@ impl ClusterWorld<'_> {
             socket: self.setup.support_processes.ledger.clone(),
             folder: self.traces.folder().to_owned(),
             payment_port: self.setup.support_processes.payment_port,
+            hook_port: self.played.case.story.hook.then_some(self.setup.support_processes.hook_port),
             ahead_ms: (!outage.is_zero()).then_some(ahead_ms),
             stop,
         };
@@ -431,6 +432,8 @@ impl ClusterWorld<'_> {
                 | Request::Decide(_)
                 | Request::ApproveUnnamed { .. }
                 | Request::Interrupt { .. }
+                | Request::AutoApprove { .. }
+                | Request::DeleteThread { .. }
                 | Request::LateAnswer { .. }
                 | Request::CountBoundaries
                 | Request::Resume

@@ -12,7 +12,7 @@ use super::{Moment, Objections, Rule};
 use crate::evidence::{Evidence, RunEvidence};
 use crate::ledger::Act;
 use crate::payment_server::Manner;
-use crate::stories::{Story, tools};
+use crate::stories::{GATE, Gate, Story, tools};
 
 /// What one log says about one call.
 #[derive(Debug, Default)]
@@ -38,6 +38,12 @@ struct CallRecord {
 }
 
 impl CallRecord {
+    /// What the hook says about it.
+    fn gate(&self) -> Option<Gate> {
+        let gate = self.arguments.as_ref()?.value()?.get(GATE)?;
+        serde_json::from_value(gate.clone()).ok()
+    }
+
     /// Whether the outcome of each attempt is compared with the payment service's ledger.
     fn charges(&self) -> bool {
         self.tool.as_ref().is_some_and(|tool| tool.as_str() == tools::CHARGE)
@@ -149,8 +155,12 @@ fn enter(accounts: &mut BTreeMap<CallId, CallRecord>, event: &Event, objections:
     if let Fact::ToolResumed { call_id, late_attempt: Some(_), .. } = &event.fact {
         record_for(accounts, call_id).settled_late = true;
     }
-    if let Fact::ExecutionStarted { call_id, tool, attempt, class, .. } = &event.fact {
+    if let Fact::ExecutionStarted { call_id, tool, attempt, class, let_through_by, .. } = &event.fact {
         let account = record_for(accounts, call_id);
+        // A person permitted it in advance, with an earlier approval or for the whole thread.
+        let is_permitted = u32::from(let_through_by.is_some());
+        account.unused_leave += is_permitted;
+        account.requested += is_permitted;
         account.attempts.insert(*attempt, *class);
         if tools::HELD.contains(&tool.as_str()) {
             objections.ensure(account.unused_leave > 0, Rule::WriteHasItsApproval, || {
@@ -240,13 +250,14 @@ fn match_end(
         objections.ensure(false, Rule::NothingIsStuck, || format!("{call} never ended"));
         return;
     };
+    let is_gated = |gate| account.gate() == Some(gate) && acts.is_empty();
     let wrote = acts.iter().any(|act| act.effect == EffectClass::Write);
     let agrees = match end {
         CallEnd::SucceededBy(ResultFrom::Tool) => account.settled_late || !acts.is_empty(),
         CallEnd::SucceededBy(ResultFrom::Decision | ResultFrom::Child) => true,
-        // There are no hooks here, and only the charging tool fails; the payment service's ledger explains its failures.
-        CallEnd::Failed => account.charges(),
-        CallEnd::SucceededBy(ResultFrom::Hook) => false,
+        // The payment service's ledger explains the failures of the charging tool.
+        CallEnd::Failed => account.charges() || is_gated(Gate::Block),
+        CallEnd::SucceededBy(ResultFrom::Hook) => is_gated(Gate::Supply),
         // In a store with one process no other worker can take over a run.
         CallEnd::NotSent => {
             let last = account.attempts.keys().next_back();
@@ -279,8 +290,8 @@ fn match_request(
         CallEnd::Cancelled { .. } => account.given_up,
         // Other rules check whether it acted.
         CallEnd::SucceededBy(ResultFrom::Tool | ResultFrom::Child) | CallEnd::NotSent => true,
-        CallEnd::Failed => account.charges(),
-        CallEnd::SucceededBy(ResultFrom::Hook) => false,
+        CallEnd::Failed => account.charges() || account.gate() == Some(Gate::Block),
+        CallEnd::SucceededBy(ResultFrom::Hook) => account.gate() == Some(Gate::Supply),
     };
     objections.ensure(agrees, Rule::EndsAsItsStory, || {
         format!("{call} ended as {end:?} after {} acts, which no decision asked for", acts.len())

@@ -1,8 +1,10 @@
 //! What must be true of the stored data and the ledger, no matter which process was killed when.
 
 mod acts;
+mod audit;
 mod charges;
 mod doubts;
+mod hooks;
 mod logs;
 mod promises;
 mod shared_store;
@@ -59,6 +61,12 @@ pub enum Rule {
     EndsAsItsStory,
     /// When nodes share a store, only the node that holds a run stores its events.
     OnlyTheHolderStores,
+    /// The audit record has what happened, once and in order, and nothing else.
+    AuditIsExact,
+    /// Every audit record is as it was sealed.
+    AuditChainHolds,
+    /// A hook's answer is recorded once, is not asked for again, and takes effect.
+    HookAnswerIsKept,
     /// Nothing was logged for the operator, and no process ended by itself.
     NoErrorIsReported,
 }
@@ -99,23 +107,41 @@ impl Objections {
 #[must_use]
 pub fn judge(evidence: &Evidence, people: &People, moment: Moment) -> Vec<Violation> {
     let mut objections = Objections::default();
-    for run in &evidence.runs {
-        logs::judge(evidence, run, moment, &mut objections);
-        acts::judge(evidence, &people.story, run, moment, &mut objections);
-        doubts::judge(run, &mut objections);
-        charges::judge(evidence, run, moment, &mut objections);
+    if people.has_deleted() && evidence.runs.is_empty() {
+        audit::judge_deleted(evidence, people, &mut objections);
+    } else {
+        judge_runs(evidence, people, moment, &mut objections);
     }
-    acts::judge_strangers(evidence, &mut objections);
-    promises::judge(evidence, people, moment, &mut objections);
-    for complaint in &evidence.complaints {
-        let expected =
-            evidence.shared_store.as_ref().is_some_and(|shared_store| shared_store.expects(complaint));
-        objections.ensure(expected, Rule::NoErrorIsReported, || {
-            format!("process {}: {}", complaint.process, complaint.words)
-        });
-    }
+    judge_complaints(evidence, people, &mut objections);
     if let Some(shared_store) = &evidence.shared_store {
         shared_store::judge(evidence, shared_store, &mut objections);
     }
     objections.0
+}
+
+fn judge_runs(evidence: &Evidence, people: &People, moment: Moment, objections: &mut Objections) {
+    for run in &evidence.runs {
+        logs::judge(evidence, run, moment, objections);
+        acts::judge(evidence, &people.story, run, moment, objections);
+        doubts::judge(run, objections);
+        charges::judge(evidence, run, moment, objections);
+        hooks::judge(evidence, run, moment, objections);
+    }
+    acts::judge_strangers(evidence, objections);
+    hooks::judge_strangers(evidence, objections);
+    promises::judge(evidence, people, moment, objections);
+    audit::judge(evidence, people, objections);
+}
+
+fn judge_complaints(evidence: &Evidence, people: &People, objections: &mut Objections) {
+    for complaint in &evidence.complaints {
+        let is_deleted = people.has_deleted();
+        let expected = evidence
+            .shared_store
+            .as_ref()
+            .is_some_and(|shared_store| shared_store.expects(complaint, is_deleted));
+        objections.ensure(expected, Rule::NoErrorIsReported, || {
+            format!("process {}: {}", complaint.process, complaint.words)
+        });
+    }
 }

@@ -112,15 +112,20 @@ const OF_OUTAGES: [&str; 9] = [
 const OF_A_RUN: [&str; 2] =
     ["ERROR: the store is in trouble; the run waits, run ", "ERROR: the run cannot be loaded, run "];
 const UNREACHABLE: &str = ", trouble the store cannot be reached: ";
+/// What a node logs if it was away while another node ended its run and the thread was deleted.
+const GONE: &str = " is not in the log";
 const LAPSED: &str = "the lease of this node has run out and is not renewed yet";
 
 impl SharedStoreEvidence {
-    pub(super) fn expects(&self, complaint: &Complaint) -> bool {
+    pub(super) fn expects(&self, complaint: &Complaint, is_deleted: bool) -> bool {
         if self.is_undisturbed {
             return false;
         }
         let was_away = self.pauses.iter().any(|pause| pause.process == complaint.process);
-        is_of_leases(&complaint.words) || ((self.was_cut_off || was_away) && is_of_outages(&complaint.words))
+        let is_gone = was_away && is_deleted && complaint.words.ends_with(GONE);
+        is_gone
+            || is_of_leases(&complaint.words)
+            || ((self.was_cut_off || was_away) && is_of_outages(&complaint.words))
     }
 }
 

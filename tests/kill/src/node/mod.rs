@@ -1,5 +1,6 @@
 //! The process that is killed: the engine on a store, with no cleanup before it dies.
 
+mod hook_plugin;
 mod payment_tool;
 mod scripted_agent;
 mod stopping_store;
@@ -15,8 +16,9 @@ use engine::Engine;
 use engine::clock::{Clock, SystemClock};
 use engine::deciding::{Answer, Cancellation, Decide, OnReject, Resumption};
 use engine::posting::{Message, PostError, ThreadTarget};
-use engine::store::{BoxFuture, Page, RunFilter, RunView, StoreError, Tenant};
+use engine::store::{BoxFuture, Deletion, Page, RunFilter, RunView, StoreError, Tenant};
 use machine::Timestamp;
+use machine::audit::Actor;
 use machine::decision::Payload;
 use machine::id::{AgentName, Principal};
 use machine::inbox::{Item, Verdict};
@@ -28,13 +30,14 @@ use stores::postgres::PostgresStore;
 use stores::sqlite::{self, SqliteStore};
 use tokio::sync::{Notify, mpsc, watch};
 
+use hook_plugin::HookPlugin;
 use payment_tool::PaymentClient;
 use scripted_agent::{ToolContext, scripted_agent};
 use stopping_store::StoppingStore;
 use stops::Stops;
 
+use crate::incoming_post::Caller;
 use crate::ledger;
-use crate::payment_server::Caller;
 use crate::stop::Stop;
 use crate::store_at::{self, StoreAt, Time};
 use crate::stories::{AGENT, PERSON};
@@ -53,6 +56,8 @@ pub struct Node {
     pub folder: PathBuf,
     /// The payment service's port.
     pub payment_port: u16,
+    /// The hook's port, if its agent has the hook.
+    pub hook_port: Option<u16>,
     /// How far its clock is ahead: the time that passed while no process was running. `None` uses the store's own
     /// clock.
     pub ahead_ms: Option<u64>,
@@ -69,6 +74,7 @@ impl Node {
             self.socket.clone().into_os_string(),
             self.folder.clone().into_os_string(),
             self.payment_port.to_string().into(),
+            self.hook_port.map_or_else(|| NO_HOOK.to_owned(), |port| port.to_string()).into(),
             ahead.into(),
         ]);
         command_line.extend(self.stop.map(|stop| stop.to_string().into()));
@@ -80,6 +86,8 @@ pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 /// Means `None` in place of the milliseconds.
 pub const OWN_CLOCK: &str = "own";
+/// Means `None` in place of the hook's port.
+pub const NO_HOOK: &str = "none";
 
 /// Runs until it is killed, or until its parent is gone.
 pub fn run(node: Node) -> Result<(), Failure> {
@@ -150,6 +158,7 @@ async fn drive(
     let released_calls = watch::Sender::new(BTreeSet::new());
     let acts = ledger::in_folder(&node.folder);
     let caller = Caller { process: node.process, folder: node.folder };
+    let hook = node.hook_port.map(|port| HookPlugin::new(port, &caller, &stops)).transpose()?;
     let payment_client = PaymentClient::open(node.payment_port, caller, &stops)?;
     let context = ToolContext {
         socket: node.socket,
@@ -176,7 +185,8 @@ async fn drive(
         Some(ahead_ms) => builder.clock(AheadClock { ahead_ms }),
         None => builder,
     };
-    let engine = builder.agent(scripted_agent(&context, &payment_client)?).start().await?;
+    let engine = builder.agent(scripted_agent(&context, &payment_client, hook)?).start().await?;
+    seal_audit(&engine, shares).await;
     let (show, rings) = (engine.clone(), changed.clone());
     tokio::spawn(async move {
         loop {
@@ -201,6 +211,16 @@ async fn drive(
         });
     }
     Ok(())
+}
+
+/// Puts what earlier processes recorded into the chain, while other nodes may do the same.
+async fn seal_audit(engine: &Engine, shares: bool) {
+    match engine.store().seal_audit().await {
+        Ok(_) => {}
+        // Who shares its store leaves it to the others.
+        Err(StoreError::Failed(_)) if shares => {}
+        Err(refused) => eprintln!("ERROR: audit records cannot be sealed: {refused}"),
+    }
 }
 
 async fn snapshot(engine: &Engine) -> Result<RunsSnapshot, StoreError> {
@@ -259,6 +279,12 @@ async fn execute(engine: &Engine, context: &ToolContext, request: Request) -> Re
             context.released_calls.send_if_modified(|released_calls| released_calls.insert(call));
             Response::Done
         }
+        Request::AutoApprove { thread, is_on } => {
+            stored(engine.auto_approve(&tenant, &thread, is_on, &Actor::from(PERSON)).await)
+        }
+        Request::DeleteThread { thread } => {
+            stored(engine.delete_thread(&tenant, &thread, &Deletion::from(PERSON)).await)
+        }
         // Nothing wakes the run: the next worker to claim it finds the answer.
         Request::LateAnswer { run, step, call, attempt } => {
             let value = Arc::new(json!({"done": call}));
@@ -281,6 +307,15 @@ fn verdict(verdict: Result<Verdict, StoreError>) -> Response {
         Ok(Verdict::AlreadyApplied) => Response::AlreadyApplied,
         Ok(Verdict::ToolChanged) => Response::Refused { why: "no tool has changed".into() },
         Ok(Verdict::Refused(refusal)) => Response::Refused { why: refusal.to_string() },
+        Err(refused) => failure_response(refused),
+    }
+}
+
+/// What is no longer there was deleted by the same request, sent earlier.
+fn stored<T>(changed: Result<T, StoreError>) -> Response {
+    match changed {
+        Ok(_) => Response::Accepted,
+        Err(StoreError::NotFound) => Response::AlreadyApplied,
         Err(refused) => failure_response(refused),
     }
 }
@@ -320,6 +355,9 @@ fn decision(given: GivenDecision) -> Decide {
     let reason = Some("not now".to_owned());
     let answer = match given.reply {
         Reply::Approve | Reply::Retry => Answer::Resume(Resumption::default()),
+        Reply::ApproveForLater => {
+            Answer::Resume(Resumption { apply_to_future: true, ..Resumption::default() })
+        }
         Reply::Edit(arguments) => {
             Answer::Resume(Resumption { arguments: Some(arguments), ..Resumption::default() })
         }

@@ -13,7 +13,8 @@ use tools::http::{EndpointError, HttpSettings, HttpTool};
 
 use super::print_line;
 use super::stops::{Acting, Stops};
-use crate::payment_server::{CALLER_TIMEOUT, Caller, ChargeNotice};
+use crate::incoming_post::Caller;
+use crate::payment_server::{CALLER_TIMEOUT, ChargeNotice};
 use crate::stories::tools::CHARGE;
 use crate::wire::{Line, Operation, Side};
 

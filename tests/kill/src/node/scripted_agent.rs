@@ -18,6 +18,7 @@ use machine::id::CallId;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
+use super::hook_plugin::HookPlugin;
 use super::payment_tool::{PaymentClient, PaymentTool};
 use super::print_line;
 use super::stops::Stops;
@@ -40,6 +41,7 @@ pub(super) struct ToolContext {
 pub(super) fn scripted_agent(
     context: &ToolContext,
     payment_client: &PaymentClient,
+    hook: Option<HookPlugin>,
 ) -> Result<Agent, EndpointError> {
     let write = |name: &str| ToolDefinition::new(name, "Moves money");
     let tool = |definition: ToolDefinition| ActingTool {
@@ -62,7 +64,10 @@ pub(super) fn scripted_agent(
         ))
         .tool(DeclaredTool::agent(AGENT, "Hands work on to a colleague"))
         .tool(PaymentTool::new(payment_client)?);
-    Ok(agent)
+    Ok(match hook {
+        Some(hook) => agent.plugin(hook),
+        None => agent,
+    })
 }
 
 /// A model that requests the calls named in the user's last message, and answers that it is done after anything else.

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use engine::store::{
-    Append, Appended, BoxFuture, Claim, Claimed, Create, Created, Lease, Notification, Store, StoreError,
-    Tenant, Wrapper,
+    Append, Appended, AutoApproval, BoxFuture, Claim, Claimed, Create, Created, Deleted, Deletion, Lease,
+    Notification, Store, StoreError, Tenant, Wrapper,
 };
+use machine::audit::Actor;
 use machine::event::Fact;
-use machine::id::{Digest, RunId};
+use machine::id::{Digest, RunId, ThreadId};
 use machine::inbox::{Item, Verdict};
 use tokio::sync::Notify;
 
@@ -98,6 +99,29 @@ impl<S: Store> Wrapper for StoppingStore<S> {
     fn submit(&self, tenant: &Tenant, run: &RunId, item: Item) -> BoxFuture<'_, Result<Verdict, StoreError>> {
         let (tenant, run) = (tenant.clone(), run.clone());
         self.through(Operation::Submit, move |store| store.submit(&tenant, &run, item))
+    }
+
+    fn set_auto_approve(
+        &self,
+        tenant: &Tenant,
+        thread: &ThreadId,
+        given: Option<&AutoApproval>,
+        actor: &Actor,
+    ) -> BoxFuture<'_, Result<(), StoreError>> {
+        let (tenant, thread, given, actor) = (tenant.clone(), thread.clone(), given.cloned(), actor.clone());
+        self.through(Operation::ChangeThread, move |store| {
+            store.set_auto_approve(&tenant, &thread, given.as_ref(), &actor)
+        })
+    }
+
+    fn delete_thread(
+        &self,
+        tenant: &Tenant,
+        thread: &ThreadId,
+        deletion: &Deletion,
+    ) -> BoxFuture<'_, Result<Deleted, StoreError>> {
+        let (tenant, thread, deletion) = (tenant.clone(), thread.clone(), deletion.clone());
+        self.through(Operation::ChangeThread, move |store| store.delete_thread(&tenant, &thread, &deletion))
     }
 
     fn next_notification(&self) -> BoxFuture<'_, Notification> {

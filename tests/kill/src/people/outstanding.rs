@@ -4,12 +4,22 @@ use machine::event::Pending;
 use machine::id::SuspensionId;
 use machine::suspension::SuspensionKind;
 
+use super::thread_changes::ThreadChange;
 use super::{People, Posted, Subject, is_accepted};
 
 impl People {
-    /// No answer is outstanding, and everything that started has ended.
+    /// No answer is outstanding, everything that started has ended, and the thread is gone if it is to be deleted.
     #[must_use]
     pub fn is_over(&self) -> bool {
+        if self.story.deletes {
+            let is_answered = self.waits_for.is_empty() && self.troubled.is_empty();
+            return is_answered && self.is_changed(ThreadChange::Deletion);
+        }
+        self.is_done()
+    }
+
+    /// No answer is outstanding, and everything that started has ended.
+    pub(super) fn is_done(&self) -> bool {
         let Some(snapshot) = &self.snapshot else { return false };
         let there =
             |posted: &Posted| snapshot.runs.iter().any(|run| run.message.as_ref() == Some(&posted.id));
@@ -18,6 +28,7 @@ impl People {
             && snapshot.runs.iter().all(|run| run.ended)
             && self.waits_for.is_empty()
             && self.troubled.is_empty()
+            && self.has_permitted()
             && !self.decisions.keys().any(unsaid)
     }
 

@@ -1,6 +1,8 @@
 //! The judge is given a world that went well, with one thing changed at a time, and objects to each by its rule.
 
+mod audit;
 mod charges;
+mod hooks;
 mod shared_store;
 
 use std::path::PathBuf;
@@ -84,7 +86,7 @@ fn an_accepted_decision_that_was_never_heard_is_found() {
             }
         });
     });
-    assert_eq!(found, [Rule::AcceptedIsKept]);
+    assert_eq!(found, [Rule::AcceptedIsKept, Rule::AuditIsExact]);
 }
 
 #[test]
