@@ -6,10 +6,10 @@ use std::sync::Arc;
 use engine::callback::{CallbackKey, KeyRotation, KeysToRemove, StoredCallbackKeys};
 use engine::store::{
     Append, Appended, ApprovalFilter, AuditFilter, AuditStore, AutoApproval, BoxFuture, Claim, Claimed,
-    ClusterStore, Countable, Create, Created, Deleted, Deletion, GrantFilter, GrantView, Lease, Listed,
-    Loaded, LogEntry, MessageOrder, MessagePosition, MessageView, Page, ResponseStore, RunCounts, RunFilter,
-    RunStore, RunView, StateView, Store, StoreError, StoreFailure, StoreMetrics, StoredResponse,
-    SuspensionView, Tenant, TenantChain, ThreadView, ViewStore,
+    ClusterStore, ConfigurationRecord, Countable, Create, Created, Deleted, Deletion, GrantFilter, GrantView,
+    Lease, Listed, Loaded, LogEntry, MessageOrder, MessagePosition, MessageView, Page, ResponseStore,
+    RunCounts, RunFilter, RunStore, RunView, Sealed, StateView, Store, StoreError, StoreFailure,
+    StoreMetrics, StoredResponse, SuspensionView, Tenant, TenantChain, ThreadView, ViewStore,
 };
 use machine::Timestamp;
 use machine::audit::{Actor, AuditEntry, SealedRecord};
@@ -417,8 +417,10 @@ impl ClusterStore for FaultyStore {
 impl AuditStore for FaultyStore {
     rough! {
         Preparation fn record_audit(tenant: &Tenant, entry: &AuditEntry) -> ();
-        Preparation fn seal_audit() -> u64;
+        Preparation fn record_configuration(records: &[ConfigurationRecord]) -> ();
+        Preparation fn seal_audit() -> Sealed;
         Read fn audit_chains() -> Vec<TenantChain>;
+        Read fn sink_progress(sink: &Digest, tenant: &Tenant) -> u64;
     }
 
     fn audit(
@@ -430,6 +432,16 @@ impl AuditStore for FaultyStore {
     ) -> BoxFuture<'_, Result<Vec<SealedRecord>, StoreError>> {
         let (tenant, filter) = (tenant.clone(), filter.clone());
         Box::pin(self.rough(Kind::Read, move |store| store.audit(&tenant, &filter, after, limit)))
+    }
+
+    fn set_sink_progress(
+        &self,
+        sink: &Digest,
+        tenant: &Tenant,
+        seq: u64,
+    ) -> BoxFuture<'_, Result<(), StoreError>> {
+        let (sink, tenant) = (*sink, tenant.clone());
+        Box::pin(self.rough(Kind::Preparation, move |store| store.set_sink_progress(&sink, &tenant, seq)))
     }
 
     fn prune_audit(&self, older_than: Timestamp) -> BoxFuture<'_, Result<u64, StoreError>> {
