@@ -74,7 +74,7 @@ fn answer_all(stream: &TcpStream) -> io::Result<()> {
             call: question.call.as_ref().map(|call| call.call_id.clone()),
             key: question.key(),
             has_actions: !actions.is_empty(),
-            is_recorded: question.state.run.get(&question.key()).is_some(),
+            is_recorded: question.state.run.get(question.key()).is_some(),
         };
         let mut line = serde_json::to_vec(&asked)?;
         line.push(b'\n');
