@@ -254,6 +254,7 @@ fn gated(call: &str) -> Input {
         hits: Vec::new(),
         grants: Vec::new(),
         loosening_ended: false,
+        unsent_attempt: None,
         hooks: HookAnswers::default(),
     })
 }

@@ -105,6 +105,7 @@ pub(crate) fn gate(call: &str, class: EffectClass, approval: Approval) -> Input 
         hits: Vec::new(),
         grants: Vec::new(),
         loosening_ended: false,
+        unsent_attempt: None,
         hooks: HookAnswers::default(),
     })
 }
