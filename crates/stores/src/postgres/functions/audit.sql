@@ -142,7 +142,10 @@ BEGIN
     END IF;
     PERFORM add_audit(
         p_tenant, now_ms(p_at), 'grant.revoked', p_actor, (SELECT t.id FROM threads t WHERE t.thread = grant_row.thread),
-        '{"given_by":' || to_json(grant_row.given_by) || ',"grant_id":' || to_json(p_id)
+        -- A person and the key that acted for them are stored as one text, with the character 31 between them.
+        '{"given_by":' || to_json(split_part(grant_row.given_by, chr(31), 1))
+        || coalesce(',"given_via":' || to_json(nullif(split_part(grant_row.given_by, chr(31), 2), '')), '')
+        || ',"grant_id":' || to_json(p_id)
         || coalesce(',"tool":' || to_json(grant_row.tool), '') || '}'
     );
     RETURN true;
