@@ -85,7 +85,9 @@ fn key_digests(auth: &Auth, tenant: &Tenant) -> KeyDigests {
             AgentScope::All => vec!["*"],
             AgentScope::Only(agents) => agents.iter().map(machine::id::AgentName::as_str).collect(),
         };
-        let about = format!("{} {:?} {agents:?}", Digest(key.sha256), key.roles);
+        // Nothing is added for a key that does not act for others, so its earlier records still match.
+        let acts_for = if key.acts_for { " acts_for" } else { "" };
+        let about = format!("{} {:?} {agents:?}{acts_for}", Digest(key.sha256), key.roles);
         Digest::sha256(about.as_bytes())
     };
     keys_of(auth, tenant).map(|key| (key.name.clone(), digest(key))).collect()

@@ -1,6 +1,7 @@
 //! Runs the program as a user does, and checks its standard output, standard error and exit code.
 
 mod audit;
+mod browser;
 mod callbacks;
 mod check;
 mod check_faults;

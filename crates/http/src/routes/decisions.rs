@@ -10,8 +10,8 @@ use machine::id::RunId;
 use machine::inbox::{Refusal, Verdict};
 use serde_json::Value;
 
-use crate::access::Caller;
 use crate::body::{DecisionEntry, Decisions};
+use crate::caller::Caller;
 use crate::error::ApiError;
 use crate::extract::{RequestBody, RunPath};
 use crate::idempotency::IdempotentRequest;

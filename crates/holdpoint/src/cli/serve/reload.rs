@@ -101,12 +101,13 @@ async fn reload_from_file(
     let agents = http_setup::agents(&configuration);
     let auth = http_setup::auth(configuration.auth.as_ref(), open_token);
     log::log_warnings(&configuration);
+    let allow_origins = configuration.server.allow_origins.clone();
     let several_tenants = configuration.has_several_tenants();
     let quotas = configuration.quotas;
     engine.replace_agents(configuration.agents).await.map_err(|why| why.to_string())?;
     engine.share_slots(several_tenants);
     engine.set_quotas(quotas);
-    Ok(Reloaded { agents, auth, file: digest })
+    Ok(Reloaded { agents, auth, allow_origins, file: digest })
 }
 
 #[cfg(test)]
