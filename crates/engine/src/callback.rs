@@ -318,9 +318,42 @@ impl Callbacks {
         now: Timestamp,
     ) -> Option<ReportedAttempt> {
         let verified = self.verify(path, guess);
-        if verified.is_some() || !store.is_shared() || !self.names_unknown_key(guess) || !self.may_reload(now)
-        {
+        if verified.is_some() || !self.reload_for(guess, store, now).await {
             return verified;
+        }
+        self.verify(path, guess)
+    }
+
+    /// Signs a text for another purpose than callbacks. A signature for one purpose is valid for no other.
+    pub(crate) fn sign(&self, purpose: &str, text: &str) -> String {
+        signature(&self.keys().signing(), purpose, text)
+    }
+
+    /// Whether this process or another one on the store signed the text for this purpose. Takes the same time for every
+    /// guess.
+    pub(crate) async fn verify_signature(
+        &self,
+        (purpose, text): (&str, &str),
+        guess: &str,
+        store: &dyn Store,
+        now: Timestamp,
+    ) -> bool {
+        self.is_signature(purpose, text, guess)
+            || (self.reload_for(guess, store, now).await && self.is_signature(purpose, text, guess))
+    }
+
+    fn is_signature(&self, purpose: &str, text: &str, guess: &str) -> bool {
+        let good = self.keys().accepted().map(|key| signature(&key, purpose, text));
+        let is_good =
+            good.fold(Choice::from(0), |so_far, good| so_far | good.as_bytes().ct_eq(guess.as_bytes()));
+        bool::from(is_good)
+    }
+
+    /// Reads the keys of a shared store again, if the guess names a key that is not known and the last reading is long
+    /// enough ago. Returns whether it did.
+    async fn reload_for(&self, guess: &str, store: &dyn Store, now: Timestamp) -> bool {
+        if !store.is_shared() || !self.names_unknown_key(guess) || !self.may_reload(now) {
+            return false;
         }
         match store.callback_keys(None).await {
             Ok(found) => {
@@ -328,10 +361,10 @@ impl Callbacks {
                 *keys = keys.with_stored(found);
             }
             Err(refused) => {
-                tracing::warn!(%refused, "the stored callback keys cannot be read; a callback is refused");
+                tracing::warn!(%refused, "the stored callback keys cannot be read; a token is refused");
             }
         }
-        self.verify(path, guess)
+        true
     }
 
     fn names_unknown_key(&self, guess: &str) -> bool {
@@ -352,6 +385,13 @@ impl Callbacks {
 /// Names the key that signed it.
 fn token(key: &CallbackKey, path: &str) -> String {
     format!("{}.{}", key.id(), key.sign(path))
+}
+
+/// Names the key that signed it. The key of each purpose is derived from the callback key, so that a signature is never
+/// the token of a callback.
+fn signature(key: &CallbackKey, purpose: &str, text: &str) -> String {
+    let derived = CallbackKey(key.sign(&format!("holdpoint key for {purpose}")).0);
+    format!("{}.{}", key.id(), derived.sign(text))
 }
 
 fn decode_hex(text: &str) -> Option<Vec<u8>> {
@@ -493,6 +533,20 @@ mod tests {
             let token = token(&CallbackKey::from([7; 32]), path);
             assert_eq!(callbacks(7).verify(path, &token), None, "{path}");
         }
+    }
+
+    #[test]
+    fn a_signature_is_valid_for_its_purpose_its_text_and_its_keys_only() {
+        let signed = callbacks(7).sign("a", "text");
+        assert!(callbacks(7).is_signature("a", "text", &signed));
+        assert!(rotated(8, 7).is_signature("a", "text", &signed), "the previous key is accepted");
+        assert!(!callbacks(8).is_signature("a", "text", &signed), "the key was removed");
+        assert!(!callbacks(7).is_signature("b", "text", &signed));
+        assert!(!callbacks(7).is_signature("a", "texts", &signed));
+        assert!(!callbacks(7).is_signature("a", "text", ""));
+        let token = token(&CallbackKey::from([7; 32]), "text");
+        assert!(!callbacks(7).is_signature("a", "text", &token), "a callback token is no signature");
+        assert_ne!(signed, token);
     }
 
     #[test]

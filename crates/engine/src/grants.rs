@@ -28,7 +28,7 @@ impl Engine {
         actor: &Actor,
     ) -> Result<(), StoreError> {
         let id = || GrantId::from(new_id("grt", self.store().now()));
-        let given = is_on.then(|| AutoApproval { id: id(), by: actor.by.clone() });
+        let given = is_on.then(|| AutoApproval { id: id(), by: actor.principal() });
         self.store().set_auto_approve(tenant, thread, given.as_ref(), actor).await
     }
 }

@@ -52,6 +52,7 @@ mod recent_events;
 mod relay;
 mod replaced_approval;
 mod schema;
+mod signature;
 pub mod store;
 mod thread_feed;
 pub mod tool;

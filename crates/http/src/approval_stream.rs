@@ -14,8 +14,8 @@ use machine::Timestamp;
 use machine::id::{RunId, SuspensionId};
 use machine::projection_rows::ApprovalStatus;
 
-use crate::access::Caller;
 use crate::approval_view::build_approval;
+use crate::caller::Caller;
 use crate::error::ApiError;
 use crate::limits::{TenantCount, rate_limited};
 use crate::server::Server;
@@ -44,7 +44,7 @@ pub(crate) fn open(
         feed,
         server: server.clone(),
         caller: caller.clone(),
-        listing: Some(Listing::new(ApprovalFilter::default())),
+        listing: Some(Listing::new(pending_filter(caller))),
         ready: VecDeque::new(),
         sent: SentApprovals::default(),
         last_seqs: BTreeMap::new(),
@@ -65,6 +65,16 @@ pub(crate) fn open(
             }
         }
     }))
+}
+
+/// The pending approvals that the caller can reach.
+fn pending_filter(caller: &Caller) -> ApprovalFilter {
+    ApprovalFilter {
+        thread: caller.reach.thread(),
+        run: caller.reach.run(),
+        descendants: true,
+        ..ApprovalFilter::default()
+    }
 }
 
 struct ApprovalWatcher {
@@ -99,7 +109,7 @@ impl ApprovalWatcher {
     /// None when the stream is over: the server drains, the key was revoked, or the stream missed changes.
     async fn next(&mut self) -> Result<Option<Event>, ApiError> {
         loop {
-            if self.server.is_draining() || self.caller.revoked.is_cancelled() {
+            if self.server.is_draining() || self.caller.validity.has_ended() {
                 return Ok(None);
             }
             if let Some(view) = self.ready.pop_front() {
@@ -131,7 +141,7 @@ impl ApprovalWatcher {
         let change = tokio::select! {
             biased;
             () = self.server.draining.cancelled() => None,
-            () = self.caller.revoked.cancelled() => None,
+            () = self.caller.validity.ended() => None,
             change = self.feed.next() => change,
         };
         // Nothing was left to read until now.
@@ -151,7 +161,8 @@ impl ApprovalWatcher {
     async fn read(&mut self, Listing { filter, page }: Listing) -> Result<(), ApiError> {
         let listed = self.server.engine.approvals(&self.caller.tenant, &filter, &page).await?;
         // From the first page only: what changes between two pages gets a later seq than anything on the first.
-        if let (Some(run), None) = (&filter.run, &page.cursor)
+        let changed_run = filter.run.as_ref().filter(|_| filter.status.is_none());
+        if let (Some(run), None) = (changed_run, &page.cursor)
             && let Some(last) = listed.items.iter().map(SuspensionView::changed_seq).max()
             && last > filter.changed_after
         {
@@ -162,10 +173,10 @@ impl ApprovalWatcher {
         }
         let now = self.now();
         let mut changes: Vec<SuspensionView> = Vec::new();
-        for view in listed.items.into_iter().filter(|view| self.caller.may_see(&view.agent)) {
+        for view in listed.items.into_iter().filter(|view| self.caller.can_read(view)) {
             let is_known = self.sent.contains(&view.id);
             let has_changed = self.sent.record(&view, now);
-            let is_change = filter.run.is_some();
+            let is_change = changed_run.is_some();
             if is_change && !has_changed {
                 continue;
             }
@@ -176,7 +187,7 @@ impl ApprovalWatcher {
             }
             changes.push(view);
         }
-        if filter.run.is_some() {
+        if changed_run.is_some() {
             changes.sort_by_key(SuspensionView::changed_seq);
         }
         self.ready.extend(changes);

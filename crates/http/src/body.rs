@@ -7,6 +7,7 @@ mod report;
 mod strict;
 mod text;
 mod thread;
+mod token;
 
 pub use decision::{
     Answer, Approve, Choice, DERIVED_ID_PREFIX, DecisionEntry, Decisions, ENTRIES_MAX, Reject, WordAction,
@@ -18,3 +19,4 @@ pub use strict::{BODY_DEPTH_MAX, BODY_NODES_MAX, parse_strict};
 pub(crate) use strict::{check_text, parse_strict_checked};
 pub use text::{Id, Text, check_id};
 pub use thread::{AdminReload, AutoApprove, Interrupt, PostThread};
+pub use token::PostToken;

@@ -11,9 +11,10 @@ use axum::response::{IntoResponse, Response};
 use engine::callback::ReportedAttempt;
 use engine::store::Tenant;
 
-use crate::access::{bearer_token, process_request};
+use crate::access::bearer_token;
 use crate::capacity::RequestPermit;
 use crate::error::{ApiError, Code};
+use crate::guard::process_request;
 use crate::limits::{Limits, TokenBucket, rate_limited};
 use crate::server::Server;
 

@@ -44,6 +44,10 @@ const LAST_REQUESTS_TIME: Duration = Duration::from_millis(100);
 const LINGER_BYTES_MAX: usize = 16 * 1024 * 1024;
 const LINGER_TIME: Duration = Duration::from_secs(5);
 
+/// The address at the other end of a connection: of the client, or of the proxy in front of the server.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PeerAddress(pub(crate) IpAddr);
+
 /// The routers that answer requests.
 #[derive(Clone)]
 pub(crate) struct Routers {
@@ -203,10 +207,14 @@ async fn handle_connection(
 ) {
     // Events are small and should be sent at once.
     let _ = stream.set_nodelay(true);
+    let peer = stream.peer_addr().ok().map(|peer| PeerAddress(peer.ip().to_canonical()));
     let is_unread = Arc::new(AtomicBool::new(false));
     let stream = StallTimeoutStream::new(stream, limits.stall_timeout, is_unread.clone());
     let router = TowerToHyperService::new(router);
-    let answering = service_fn(move |request: hyper::Request<Incoming>| {
+    let answering = service_fn(move |mut request: hyper::Request<Incoming>| {
+        if let Some(peer) = peer {
+            request.extensions_mut().insert(peer);
+        }
         let (has_body, is_post) = (!request.body().is_end_stream(), *request.method() == Method::POST);
         let (answer, is_unread) = (router.call(request), is_unread.clone());
         async move {

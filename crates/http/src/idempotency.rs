@@ -12,8 +12,8 @@ use engine::store::{ANSWER_BYTES_MAX, Store, StoredResponse};
 use machine::id::{DecisionId, Digest, RunId};
 use serde::Serialize;
 
-use crate::access::Caller;
 use crate::body::DERIVED_ID_PREFIX;
+use crate::caller::Caller;
 use crate::error::{ApiError, Code};
 use crate::extract::RequestBody;
 

@@ -13,15 +13,20 @@
 //! becomes a domain type with `into_…`. This crate decides nothing; it reports what was decided, or asks the engine.
 
 mod access;
+mod acting;
 mod approval_stream;
 mod approval_view;
 pub mod body;
+mod browser_token;
 mod callback_auth;
+mod caller;
 mod capacity;
 mod connection;
+mod cors;
 pub mod error;
 mod extract;
 mod front_end;
+mod guard;
 mod idempotency;
 mod json_threads;
 mod lapsed_grants;
@@ -48,6 +53,7 @@ pub mod wire;
 pub use callback_auth::callback_base_url;
 pub use limits::Limits;
 pub use open_token::open_token_file;
+pub use origin::WebOrigin;
 pub use router::openapi;
 pub use server::Server;
 pub use setup::{

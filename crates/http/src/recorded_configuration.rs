@@ -112,8 +112,9 @@ fn key_digests(auth: &Auth, tenant: &Tenant) -> KeyDigests {
             AgentScope::All => vec!["*"],
             AgentScope::Only(agents) => agents.iter().map(AgentName::as_str).collect(),
         };
+        let acts_for = if key.acts_for { " acts_for" } else { "" };
         let (token, roles, agents) = (Digest(key.sha256), roles(key).join(","), agents.join(","));
-        Digest::sha256(format!("token {token} roles {roles} agents {agents}").as_bytes())
+        Digest::sha256(format!("token {token} roles {roles} agents {agents}{acts_for}").as_bytes())
     };
     keys_of(auth, tenant).map(|key| (key.name.clone(), digest(key))).collect()
 }

@@ -16,15 +16,16 @@ use utoipa::{Modify, OpenApi};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::access::{Guard, WithoutKeys, guard, origin_guard};
 use crate::callback_auth::callback_guard;
+use crate::cors::{answer_preflight, cors_headers};
 use crate::error::{ApiError, Code, ErrorBody};
 use crate::extract::{IDEMPOTENCY_KEY_BYTES_MAX, NAME_BYTES_MAX, NAME_PATTERN};
+use crate::guard::{ForReach, Guard, WithoutKeys, guard, origin_guard};
 use crate::limits::rate_limited;
 use crate::middleware::finish_response;
 use crate::routes::{
     ag_ui, agents, ai_sdk, approvals, audit, callbacks, copilot_kit, decisions, events, grants, health,
-    messages, runs, threads,
+    messages, runs, threads, tokens,
 };
 use crate::run_wait::WAIT_PATTERN;
 use crate::server::Server;
@@ -40,19 +41,51 @@ struct Group {
 enum Needs {
     /// Open to callers without a key.
     Nothing,
-    /// One of these roles, or any key if the list is empty; and what is required if the server has no keys.
-    Key(&'static [Role], WithoutKeys),
+    /// A key, or a browser token of one.
+    Key(KeyNeeds),
     /// A tool with the token of its callback. An API key is not accepted.
     CallbackToken,
 }
 
+/// What a key needs for a route.
+#[derive(Clone, Copy)]
+struct KeyNeeds {
+    /// One of these roles, or any key if the list is empty.
+    roles: &'static [Role],
+    /// What is required if the server has no keys.
+    without_keys: WithoutKeys,
+    for_reach: ForReach,
+    is_stream: bool,
+}
+
+impl KeyNeeds {
+    const fn new(roles: &'static [Role], without_keys: WithoutKeys) -> Self {
+        Self { roles, without_keys, for_reach: ForReach::Part, is_stream: false }
+    }
+
+    /// Refuses browser tokens for one thread or one run.
+    const fn tenant_wide(self) -> Self {
+        Self { for_reach: ForReach::Tenant, ..self }
+    }
+
+    /// Also takes a browser token in the query.
+    const fn stream(self) -> Self {
+        Self { is_stream: true, ..self }
+    }
+
+    fn guard(self, server: &Arc<Server>) -> Guard {
+        let Self { roles, without_keys, for_reach, is_stream } = self;
+        Guard { server: server.clone(), roles, without_keys, for_reach, is_stream }
+    }
+}
+
 /// Every route is in exactly one group, so none lacks its guard.
-fn groups() -> [Group; 11] {
+fn groups() -> Vec<Group> {
     use WithoutKeys::{Free, Token};
     let group = |needs, routes| Group { needs, routes };
-    [
-        group(Needs::Key(&[Role::Run], Free), front_end_routes()),
-        group(Needs::Key(&[Role::Admin], Token), OpenApiRouter::new().routes(routes!(audit::list))),
+    let key = |roles, without_keys| KeyNeeds::new(roles, without_keys);
+    let mut groups = vec![
+        group(Needs::Key(key(&[Role::Run], Free)), front_end_routes()),
         group(
             Needs::Nothing,
             OpenApiRouter::new()
@@ -61,23 +94,19 @@ fn groups() -> [Group; 11] {
                 .routes(routes!(openapi_json)),
         ),
         group(
-            Needs::Key(&[Role::Run], Free),
+            Needs::Key(key(&[Role::Run], Free)),
             OpenApiRouter::new()
                 .routes(routes!(threads::create, threads::list))
                 .routes(routes!(threads::show))
                 .routes(routes!(messages::post, messages::list))
                 .routes(routes!(runs::interrupt)),
         ),
-        group(Needs::Key(&[Role::Run], Token), OpenApiRouter::new().routes(routes!(threads::delete))),
+        group(Needs::Key(key(&[Role::Run], Token)), OpenApiRouter::new().routes(routes!(threads::delete))),
         group(
-            Needs::Key(&[Role::Run, Role::Approve], Free),
+            Needs::Key(key(&[Role::Run, Role::Approve], Free)),
             OpenApiRouter::new()
-                .routes(routes!(agents::list))
-                .routes(routes!(agents::show))
                 .routes(routes!(runs::list))
                 .routes(routes!(runs::show))
-                .routes(routes!(events::events))
-                .routes(routes!(events::thread_events))
                 .routes(routes!(runs::calls))
                 .routes(routes!(runs::transcript))
                 .routes(routes!(runs::state))
@@ -85,24 +114,55 @@ fn groups() -> [Group; 11] {
                 .routes(routes!(approvals::answer)),
         ),
         group(
-            Needs::Key(&[Role::Approve], Free),
-            OpenApiRouter::new()
-                .routes(routes!(approvals::list))
-                .routes(routes!(approvals::stream))
-                .routes(routes!(approvals::show)),
+            Needs::Key(key(&[Role::Run, Role::Approve], Free).stream()),
+            OpenApiRouter::new().routes(routes!(events::events)).routes(routes!(events::thread_events)),
         ),
         group(
-            Needs::Key(&[Role::Approve], Token),
+            Needs::Key(key(&[Role::Approve], Free)),
+            OpenApiRouter::new().routes(routes!(approvals::list)).routes(routes!(approvals::show)),
+        ),
+        group(
+            Needs::Key(key(&[Role::Approve], Free).stream()),
+            OpenApiRouter::new().routes(routes!(approvals::stream)),
+        ),
+        group(
+            Needs::Key(key(&[Role::Approve], Token)),
             OpenApiRouter::new()
                 .routes(routes!(threads::auto_approve))
-                .routes(routes!(grants::list, grants::revoke_by))
-                .routes(routes!(grants::revoke))
                 .routes(routes!(approvals::approve))
                 .routes(routes!(approvals::reject)),
         ),
-        group(Needs::Key(&[Role::Operator], Token), OpenApiRouter::new().routes(routes!(agents::reload))),
-        group(Needs::Key(&[Role::Operator], Free), OpenApiRouter::new().routes(routes!(health::metrics))),
+        group(Needs::Key(key(&[], Free)), OpenApiRouter::new().routes(routes!(tokens::me))),
         group(Needs::CallbackToken, OpenApiRouter::new().routes(routes!(callbacks::report))),
+    ];
+    groups.extend(tenant_wide_groups());
+    groups
+}
+
+/// Routes that concern no single thread.
+fn tenant_wide_groups() -> [Group; 6] {
+    use WithoutKeys::{Free, Token};
+    let group = |roles, without_keys, routes| Group {
+        needs: Needs::Key(KeyNeeds::new(roles, without_keys).tenant_wide()),
+        routes,
+    };
+    [
+        group(&[Role::Admin], Token, OpenApiRouter::new().routes(routes!(audit::list))),
+        group(
+            &[Role::Run, Role::Approve],
+            Free,
+            OpenApiRouter::new().routes(routes!(agents::list)).routes(routes!(agents::show)),
+        ),
+        group(
+            &[Role::Approve],
+            Token,
+            OpenApiRouter::new()
+                .routes(routes!(grants::list, grants::revoke_by))
+                .routes(routes!(grants::revoke)),
+        ),
+        group(&[], Free, OpenApiRouter::new().routes(routes!(tokens::create))),
+        group(&[Role::Operator], Token, OpenApiRouter::new().routes(routes!(agents::reload))),
+        group(&[Role::Operator], Free, OpenApiRouter::new().routes(routes!(health::metrics))),
     ]
 }
 
@@ -127,10 +187,7 @@ pub(crate) fn api_router(server: &Arc<Server>) -> Router {
         let (routes, _) = routes.split_for_parts();
         let guarded = match needs {
             Needs::Nothing => routes,
-            Needs::Key(roles, without_keys) => {
-                let guard_state = Guard { server: server.clone(), roles, without_keys };
-                routes.route_layer(from_fn_with_state(guard_state, guard))
-            }
+            Needs::Key(needs) => routes.route_layer(from_fn_with_state(needs.guard(server), guard)),
             Needs::CallbackToken => routes.route_layer(from_fn_with_state(server.clone(), callback_guard)),
         };
         router = router.merge(guarded);
@@ -140,8 +197,7 @@ pub(crate) fn api_router(server: &Arc<Server>) -> Router {
 
 /// Serves connections above the limit: only health, readiness and metrics.
 pub(crate) fn overload_router(server: &Arc<Server>) -> Router {
-    let guard_state =
-        Guard { server: server.clone(), roles: &[Role::Operator], without_keys: WithoutKeys::Free };
+    let guard_state = KeyNeeds::new(&[Role::Operator], WithoutKeys::Free).tenant_wide().guard(server);
     let metrics = Router::new()
         .route("/metrics", get(health::metrics))
         .route_layer(from_fn_with_state(guard_state, guard));
@@ -154,7 +210,9 @@ fn with_middleware(router: Router<Arc<Server>>, server: &Arc<Server>) -> Router 
     router
         .method_not_allowed_fallback(no_method)
         .layer(DefaultBodyLimit::max(server.limits.body_bytes_max))
+        .layer(from_fn_with_state(server.clone(), answer_preflight))
         .layer(from_fn_with_state(server.clone(), origin_guard))
+        .layer(from_fn_with_state(server.clone(), cors_headers))
         .layer(from_fn_with_state(server.clone(), finish_response))
         .with_state(server.clone())
 }
@@ -191,7 +249,8 @@ impl Modify for SecuritySchemes {
     fn modify(&self, document: &mut utoipa::openapi::OpenApi) {
         let mut scheme = Http::new(HttpAuthScheme::Bearer);
         scheme.description = Some(
-            "An API key of this server. Each operation lists the roles that it accepts; the key needs one of them."
+            "An API key of this server, or a browser token from `POST /v1/tokens`. Each operation lists the roles that it \
+             accepts; the key needs one of them. A key that acts for others names the person in `Holdpoint-Acting-For`."
                 .to_owned(),
         );
         let mut callback = Http::new(HttpAuthScheme::Bearer);
@@ -229,8 +288,8 @@ fn requirements(needs: &Needs) -> Vec<SecurityRequirement> {
     match needs {
         Needs::Nothing => Vec::new(),
         Needs::CallbackToken => vec![SecurityRequirement::new("callback", [""; 0])],
-        Needs::Key([], _) => vec![SecurityRequirement::new("key", [""; 0])],
-        Needs::Key(roles, _) => {
+        Needs::Key(KeyNeeds { roles: [], .. }) => vec![SecurityRequirement::new("key", [""; 0])],
+        Needs::Key(KeyNeeds { roles, .. }) => {
             // A tenant's admin may do whatever the tenant's other roles may do.
             let admin: &[Role] = if roles.contains(&Role::Operator) { &[] } else { &[Role::Admin] };
             let all = roles.iter().chain(admin.iter().filter(|admin| !roles.contains(admin)));

@@ -11,7 +11,8 @@ use engine::store::{RunView, StoreError, Tenant};
 use machine::event::Fact;
 use machine::projection_rows::PublicRunStatus;
 
-use crate::access::{Caller, revoked_error};
+use crate::access::revoked_error;
+use crate::caller::Caller;
 use crate::error::ApiError;
 use crate::extract::{QueryParams, bad_query};
 use crate::limits::{TenantCount, rate_limited};
@@ -38,7 +39,7 @@ pub(crate) fn parse_wait(query: &QueryParams) -> Result<Option<Duration>, ApiErr
 }
 
 /// None if it is not a duration, or too long to be one.
-fn parse_duration(text: &str) -> Option<Duration> {
+pub(crate) fn parse_duration(text: &str) -> Option<Duration> {
     let (number, unit) = text.split_at_checked(text.find(|c: char| !c.is_ascii_digit())?)?;
     let unit_ms: u64 = match unit {
         "ms" => 1,
@@ -84,7 +85,7 @@ impl<'a> RunWait<'a> {
         let waiting = async {
             tokio::select! {
                 biased;
-                () = caller.revoked.cancelled() => Err(revoked_error()),
+                () = caller.validity.ended() => Err(revoked_error()),
                 () = server.draining.cancelled() => Ok(()),
                 settled = watch_until_settled(&server.engine, &caller.tenant, &view) => {
                     settled.map_err(|refused| run_refused(&view.id, refused))

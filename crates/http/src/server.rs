@@ -160,7 +160,7 @@ impl Server {
     /// open streams end. If the configuration is not accepted, nothing has changed.
     pub async fn reload(&self, actor: &Actor) -> Result<(), String> {
         let _one_at_a_time = self.reloading.lock().await;
-        let Reloaded { agents, auth, file, apply } = (self.reload)().await?;
+        let Reloaded { agents, auth, allow_origins, file, apply } = (self.reload)().await?;
         self.record(AuditAction::ConfigurationReloaded, &auth, file, actor).await.map_err(|refused| {
             tracing::error!(
                 %refused,
@@ -173,6 +173,7 @@ impl Server {
         *self.agents.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(agents);
         self.approvers.replace_auth(&auth);
         self.access.replace_auth(auth, &self.limits);
+        self.access.replace_origins(allow_origins);
         self.revoke_lapsed_grants().await;
         Ok(())
     }

@@ -8,10 +8,12 @@ use std::sync::{Arc, PoisonError, RwLock};
 use engine::store::Tenant;
 use engine::{BoxFuture, Engine};
 use machine::id::{AgentName, Digest, Principal};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use utoipa::ToSchema;
+
+use crate::origin::WebOrigin;
 
 /// The principal of every caller if the server has no keys.
 pub(crate) const ANONYMOUS: &str = "anonymous";
@@ -42,6 +44,7 @@ pub type Reload = Arc<dyn Fn() -> BoxFuture<'static, Result<Reloaded, String>> +
 pub struct Reloaded {
     pub agents: Vec<AgentShown>,
     pub auth: Auth,
+    pub allow_origins: Vec<WebOrigin>,
     /// SHA-256 of the configuration file, for the audit record.
     pub file: Option<Digest>,
     /// Uses the agents from now on. It is called once the reload is in the audit record.
@@ -94,7 +97,8 @@ impl Approvers {
         Arc::new(move |tenant, principal, agent| approvers.may_approve(tenant, principal, Some(agent)))
     }
 
-    /// Whether a key with this name may approve calls of this agent, or of any agent at all if `agent` is none.
+    /// Whether the principal may approve calls of this agent, or of any agent at all if `agent` is none. A person for
+    /// whom a key acts may as long as that key may.
     pub(crate) fn may_approve(
         &self,
         tenant: &Tenant,
@@ -104,7 +108,11 @@ impl Approvers {
         match &*self.0.read().unwrap_or_else(PoisonError::into_inner) {
             Auth::Open { .. } => principal.as_str() == ANONYMOUS && *tenant == Tenant::default(),
             Auth::Keys(keys) => keys.iter().any(|key| {
-                key.name == principal.as_str()
+                let is_giver = match principal.via() {
+                    None => key.name == principal.as_str(),
+                    Some(via) => key.name == via && key.acts_for,
+                };
+                is_giver
                     && key.tenant == *tenant
                     && key.roles.has(Role::Approve)
                     && agent.is_none_or(|agent| key.agents.includes(agent))
@@ -136,6 +144,8 @@ pub struct Key {
     pub tenant: Tenant,
     pub roles: Roles,
     pub agents: AgentScope,
+    /// Its holder is a trusted service that may say for which person it acts. Both names are recorded.
+    pub acts_for: bool,
 }
 
 /// The agents that a key is for. For this key, anything that belongs to another agent does not exist.
@@ -156,7 +166,9 @@ impl AgentScope {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+#[schema(as = KeyRole)]
 pub enum Role {
     /// Threads, messages and runs, and the answers that a front end gives.
     Run,
@@ -181,7 +193,8 @@ impl Role {
 }
 
 /// The roles of a key. With none of them, it has no access.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Roles {
     pub run: bool,
     pub approve: bool,
@@ -200,6 +213,29 @@ impl Roles {
             admin: roles.contains(&Role::Admin),
             operator: roles.contains(&Role::Operator),
         }
+    }
+
+    /// What both sets of roles allow.
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
+        Self {
+            run: self.has(Role::Run) && other.has(Role::Run),
+            approve: self.has(Role::Approve) && other.has(Role::Approve),
+            admin: self.admin && other.admin,
+            operator: self.operator && other.operator,
+        }
+    }
+
+    /// The roles by their names.
+    #[must_use]
+    pub fn list(self) -> Vec<Role> {
+        let all = [
+            (self.run, Role::Run),
+            (self.approve, Role::Approve),
+            (self.admin, Role::Admin),
+            (self.operator, Role::Operator),
+        ];
+        all.into_iter().filter(|(has, _)| *has).map(|(_, role)| role).collect()
     }
 
     /// An admin may do what `run` and `approve` may. The server itself belongs to no tenant, so a tenant's admin may
@@ -222,6 +258,8 @@ pub struct Origins {
     pub listen: SocketAddr,
     /// The address that clients use, if it is a different one.
     pub public_url: Option<String>,
+    /// Other origins whose pages may call. A reload replaces them.
+    pub allow_origins: Vec<WebOrigin>,
 }
 
 /// An agent as clients see it, without the addresses and keys of its models and tools.

@@ -19,6 +19,7 @@ pub mod state;
 pub mod thread;
 pub mod time;
 
+use machine::id::Principal;
 use machine::json_text::{self, Bounds};
 use machine::tool::Arguments;
 use serde_json::Value;
@@ -27,6 +28,16 @@ use serde_json::Value;
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
 pub(crate) const fn is_false(flag: &bool) -> bool {
     !*flag
+}
+
+/// The name of a principal, and the key that acted for it.
+pub(crate) fn principal_parts(by: Option<&Principal>) -> (Option<String>, Option<String>) {
+    (by.map(|by| by.name().to_owned()), by.and_then(via_text))
+}
+
+/// The key that acted for the principal, if one did.
+pub(crate) fn via_text(by: &Principal) -> Option<String> {
+    by.via().map(str::to_owned)
 }
 
 /// Arguments as they were written: parsed if they are JSON, otherwise the plain text.

@@ -33,6 +33,7 @@ pub fn time_text(at: Timestamp) -> String {
 /// Who makes a change, and from where.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Actor {
+    /// Its name only: `via` is apart.
     pub by: Principal,
     /// The key through which a trusted service acts for the principal.
     pub via: Option<String>,
@@ -45,11 +46,20 @@ impl Actor {
     pub fn system() -> Self {
         Self::from(Principal::system())
     }
+
+    /// The principal that both parts name.
+    #[must_use]
+    pub fn principal(&self) -> Principal {
+        Principal::from_parts(self.by.name(), self.via.as_deref())
+    }
 }
 
 impl From<Principal> for Actor {
-    fn from(by: Principal) -> Self {
-        Self { by, via: None, address: None }
+    fn from(principal: Principal) -> Self {
+        match principal.via() {
+            Some(via) => Self { by: Principal::from(principal.name()), via: Some(via.into()), address: None },
+            None => Self { by: principal, via: None, address: None },
+        }
     }
 }
 
@@ -185,7 +195,9 @@ impl AuditEntry {
             thread_id: Some(thread.clone()),
             ..Self::new(at, AuditAction::GrantRevoked, actor.clone())
         };
-        entry.with("given_by", given_by).with("grant_id", id).with_text("tool", tool)
+        let giver = Principal::from(given_by);
+        let entry = entry.with("given_by", giver.name()).with_text("given_via", giver.via());
+        entry.with("grant_id", id).with_text("tool", tool)
     }
 
     /// The oldest records of a chain were deleted, up to this one.

@@ -8,6 +8,7 @@ use core::fmt;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use sha2::{Digest as _, Sha256};
 
+pub use crate::principal::Principal;
 use crate::time::Timestamp;
 
 macro_rules! names {
@@ -75,17 +76,6 @@ names! {
     #[derive(Serialize, Deserialize)]
     #[serde(transparent)]
     PluginName;
-    /// Who sent it: the name of a key, `anonymous`, or `system`. Never taken from a request's body.
-    #[derive(Serialize, Deserialize)]
-    #[serde(transparent)]
-    Principal;
-}
-
-impl Principal {
-    #[must_use]
-    pub fn system() -> Self {
-        Self::from("system")
-    }
 }
 
 /// The stored control has up to 128 of these ids: a derived one takes 17 bytes there instead of 41.

@@ -61,6 +61,7 @@ pub mod output;
 pub mod phase;
 pub mod policy;
 pub mod preview;
+mod principal;
 pub mod projection_rows;
 pub mod recently_settled;
 mod rejection;

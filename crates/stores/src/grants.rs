@@ -20,7 +20,7 @@ pub(crate) struct GrantColumns {
 
 impl GrantColumns {
     pub(crate) fn from_grant(grant: &Grant) -> Result<Self, StoreError> {
-        let (id, given_by) = (grant.id.to_string(), grant.by.to_string());
+        let (id, given_by) = (grant.id.to_string(), grant.by.as_str().to_owned());
         Ok(match &grant.covers {
             GrantCoverage::Thread => {
                 Self { id, given_by, tool: None, agent: None, definition: None, reasons: None }

@@ -459,6 +459,7 @@ pub struct GrantView {
 /// Selects grants. Fields that are not set match everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GrantFilter {
+    /// The name of the giver: of the person, or of the key that acted for them.
     pub by: Option<Principal>,
 }
 

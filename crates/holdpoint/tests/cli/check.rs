@@ -34,6 +34,7 @@ fn an_empty_file_means_the_defaults() {
                 "max_running_runs": 256,
                 "max_connections_per_address": 3072,
                 "public_url": "http://127.0.0.1:8787",
+                "allow_origins": [],
                 "drain": "30s",
                 "callback_key": "store",
             },
@@ -341,6 +342,7 @@ fn server_store_and_auth_are_read() {
         max_running_runs = 8
         max_connections_per_address = 0
         public_url = "https://runs.example.org/"
+        allow_origins = ["https://App.example.org:443", "http://localhost:5173"]
         drain = "2m"
         [store]
         url = "postgres://holdpoint:secret@db.example.org/runs?password=hidden"
@@ -354,6 +356,7 @@ fn server_store_and_auth_are_read() {
         name = "front-end"
         sha256 = "{}"
         roles = ["run"]
+        acts_for = true
         "#,
         digest.to_uppercase().replace('0', "f")
     );
@@ -366,6 +369,7 @@ fn server_store_and_auth_are_read() {
             "max_connections_per_address": 0,
             "public_url": "https://runs.example.org",
             "callback_key": "store",
+            "allow_origins": ["https://app.example.org", "http://localhost:5173"],
             "drain": "2m",
         })
     );
@@ -375,11 +379,11 @@ fn server_store_and_auth_are_read() {
         json!({"keys": [
             {
                 "name": "ops-laptop", "tenant": "acme", "roles": ["run", "approve", "operator"],
-                "agents": null, "fingerprint": "01234567",
+                "agents": null, "acts_for": false, "fingerprint": "01234567",
             },
             {
                 "name": "front-end", "tenant": "default", "roles": ["run"],
-                "agents": null, "fingerprint": "f1234567",
+                "agents": null, "acts_for": true, "fingerprint": "f1234567",
             },
         ]})
     );

@@ -4,6 +4,7 @@ mod audit;
 mod audit_of_a_server;
 mod audit_runs;
 mod audit_sink;
+mod browser;
 mod callbacks;
 mod check;
 mod check_faults;

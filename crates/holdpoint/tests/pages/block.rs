@@ -31,7 +31,7 @@ impl Does {
             ["sh", "server"] => Self::Serve,
             ["json", "output"] => Self::Expect { is_json: true },
             ["text", "output"] => Self::Expect { is_json: false },
-            ["toml" | "json" | "python" | "typescript", name] if name.contains('.') => {
+            ["toml" | "json" | "python" | "typescript" | "html", name] if name.contains('.') => {
                 Self::Write { name: (*name).to_owned() }
             }
             ["json"] => Self::Show { is_json: true },

@@ -7,7 +7,7 @@
 //! | `sh` | run by one shell for the whole page, which stops at the first command that fails |
 //! | `sh server` | started, and runs until the end of the page or the next such block |
 //! | `sh in-the-tree` | the same as `sh`, in the folder of the source |
-//! | `toml NAME`, `json NAME`, `python NAME`, `typescript NAME` | written into a file of that name; every `holdpoint.toml` must pass `holdpoint check` |
+//! | `toml NAME`, `json NAME`, `python NAME`, `typescript NAME`, `html NAME` | written into a file of that name; every `holdpoint.toml` must pass `holdpoint check` |
 //! | `json output`, `text output` | what the block before it, or the server, has printed; `…` matches anything |
 //! | `json`, `text`, `rust`, `mermaid` | for the reader: `json` must be JSON, `rust` is run as a test of the documentation, and the machine's tests compare `mermaid` with its transition tables |
 //!
@@ -112,6 +112,12 @@ fn a_tool_in_typescript() {
 fn hooks_in_python_and_typescript() {
     found("python");
     follow_with("docs/hooks.md", 15, &[("node", found("node"))]);
+}
+
+#[test]
+fn web_pages() {
+    found("python");
+    follow("docs/browser.md", 12);
 }
 
 #[test]

@@ -47,7 +47,10 @@ impl ApiError {
         let (id, status) = (&held.id, ApprovalStatus::from(held.status));
         let decided = match (&held.decided_by, status) {
             (Some(_), ApprovalStatus::Expired) => format!("approval `{id}` has expired"),
-            (Some(by), status) => format!("approval `{id}` was {} by {by}", status.as_str()),
+            (Some(by), status) => {
+                let via = by.via().map(|via| format!(" via {via}")).unwrap_or_default();
+                format!("approval `{id}` was {} by {by}{via}", status.as_str())
+            }
             (None, _) => format!("approval `{id}` {why}"),
         };
         let error = Self::new(
@@ -58,7 +61,13 @@ impl ApiError {
         )
         .with("status", status.as_str());
         match &held.decided_by {
-            Some(by) => error.with("decided_by", by.as_str()),
+            Some(by) => {
+                let error = error.with("decided_by", by.name());
+                match by.via() {
+                    Some(via) => error.with("via", via),
+                    None => error,
+                }
+            }
             None => error,
         }
     }

@@ -10,7 +10,7 @@ use machine::inbox::{Refusal, Verdict};
 use machine::suspension::SuspensionKind;
 use serde_json::Value;
 
-use crate::access::Caller;
+use crate::caller::Caller;
 use crate::error::{ApiError, Code};
 use crate::server::Server;
 use crate::submit_decision::decide;

@@ -181,7 +181,7 @@ fn requested_call(call: ToolCall) -> RequestedCall {
 }
 
 fn decided_body(name: &str, decided: Decided) -> Body {
-    let Decided { call_id, tool, approval_id, by, reason, arguments } = decided;
+    let Decided { call_id, tool, approval_id, by, reason, arguments, via: _ } = decided;
     if name == "tool.approved" {
         return Body::Approved { call_id, tool, approval_id, by, reason, arguments };
     }

@@ -7,7 +7,7 @@ use engine::tool::ToolDefinition;
 use machine::id::{AgentName, Digest, MessageId, RunId, ThreadId};
 use serde_json::Value;
 
-use crate::access::Caller;
+use crate::caller::Caller;
 use crate::error::{ApiError, Code};
 use crate::routes::messages::post_error;
 use crate::routes::runs::find_run;

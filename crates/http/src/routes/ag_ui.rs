@@ -18,8 +18,8 @@ use protocols::ag_ui::{
 use serde_json::{Map, Value};
 
 use self::stream::{stream_events, stream_replay};
-use crate::access::Caller;
 use crate::body::check_id;
+use crate::caller::Caller;
 use crate::error::{ApiError, Code, bad_field};
 use crate::extract::{AgentPath, RequestBody};
 use crate::front_end::conversation::{newest_run, newest_runs, stored_items};

@@ -7,8 +7,8 @@ use axum::extract::State;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::access::Caller;
 use crate::body::AdminReload;
+use crate::caller::Caller;
 use crate::error::{ApiError, Code};
 use crate::extract::{AgentPath, RequestBody};
 use crate::server::Server;

@@ -21,8 +21,8 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
-use crate::access::Caller;
 use crate::body::check_id;
+use crate::caller::Caller;
 use crate::error::{ApiError, Code, bad_field};
 use crate::extract::{AgentPath, QueryParams, RequestBody};
 use crate::front_end::conversation::{begins_after, newest_run, newest_runs, stored_items};

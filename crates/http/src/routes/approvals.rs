@@ -14,10 +14,10 @@ use machine::id::{RunId, SuspensionId, ThreadId};
 use machine::projection_rows::ApprovalStatus as StoredStatus;
 use machine::suspension::SuspensionKind;
 
-use crate::access::Caller;
 use crate::approval_stream;
 use crate::approval_view::{build_approval, build_approval_if_exists};
 use crate::body::{Answer, Approve, Reject};
+use crate::caller::Caller;
 use crate::error::ApiError;
 use crate::extract::{ApprovalPath, QueryParams, RequestBody};
 use crate::idempotency::IdempotentRequest;
@@ -49,11 +49,14 @@ pub(crate) async fn list(
     let status = query.parse_value::<ApprovalStatus>("status")?.map_or(StoredStatus::Pending, Into::into);
     let filter = ApprovalFilter {
         status: Some(status),
-        run: query.text("run_id").map(RunId::from),
+        run: query.text("run_id").map(RunId::from).or_else(|| caller.reach.run()),
         descendants: true,
-        thread: query.text("thread_id").map(ThreadId::from),
+        thread: query.text("thread_id").map(ThreadId::from).or_else(|| caller.reach.thread()),
         changed_after: 0,
     };
+    if !can_list(&caller, &filter) {
+        return Ok(Json(Approvals { approvals: Vec::new(), next_cursor: None }));
+    }
     let mut builder = PageBuilder::new(parse_page(query.text("limit"), query.text("cursor"))?, ROWS_MAX);
     let mut approvals = Vec::new();
     loop {
@@ -62,7 +65,7 @@ pub(crate) async fn list(
         let mut read = 0;
         for view in &listed.items {
             read += 1;
-            if !caller.may_see(&view.agent) {
+            if !caller.can_read(view) {
                 builder.skip_hidden();
                 continue;
             }
@@ -84,6 +87,14 @@ pub(crate) async fn list(
     }
 }
 
+/// A token for one thread or one run lists only approvals of this thread or run. If another one is named, the page is
+/// empty: a cursor would show where other approvals are.
+fn can_list(caller: &Caller, filter: &ApprovalFilter) -> bool {
+    let thread_fits = caller.reach.thread().is_none_or(|thread| filter.thread.as_ref() == Some(&thread));
+    let run_fits = caller.reach.run().is_none_or(|run| filter.run.as_ref() == Some(&run));
+    thread_fits && run_fits
+}
+
 /// Get an approval
 #[utoipa::path(get, path = "/v1/approvals/{id}", tag = "approvals", operation_id = "show_approval",
     params(("id" = String, Path)),
@@ -99,7 +110,7 @@ pub(crate) async fn show(
 /// Stream the tenant's approvals
 ///
 /// Sends the pending approvals first, then every approval that is opened or closed. Each frame is an event of type
-/// `approval` without an id, so a client that reconnects starts over.
+/// `approval` without an id, so a client that reconnects starts over. Also takes a browser token as `?access_token=`.
 #[utoipa::path(get, path = "/v1/approvals/stream", tag = "approvals", operation_id = "stream_approvals",
     responses((status = 200, description = "A stream of server-sent events. The data of each event is an approval", body = Vec<Approval>, content_type = "text/event-stream")))]
 pub(crate) async fn stream(
@@ -191,6 +202,6 @@ async fn submit(
 /// suspension that no person answers is not an approval.
 async fn find(server: &Server, caller: &Caller, id: &SuspensionId) -> Result<SuspensionView, ApiError> {
     let view = server.engine.approval(&caller.tenant, id).await?;
-    view.filter(|view| view.kind.needs_person() && caller.may_see(&view.agent))
+    view.filter(|view| view.kind.needs_person() && caller.can_read(view))
         .ok_or_else(|| ApiError::no_approval(id.as_str()))
 }

@@ -10,7 +10,7 @@ use machine::Timestamp;
 use machine::audit::AuditAction;
 use machine::id::Principal;
 
-use crate::access::Caller;
+use crate::caller::Caller;
 use crate::error::{ApiError, Code, bad_field};
 use crate::extract::QueryParams;
 use crate::server::Server;

@@ -13,8 +13,8 @@ use protocols::ag_ui::{
 };
 use serde_json::{Map, Value};
 
-use crate::access::Caller;
 use crate::body::check_id;
+use crate::caller::Caller;
 use crate::error::{ApiError, Code};
 use crate::extract::{AgentPath, QueryParams, RequestBody};
 use crate::front_end::conversation::newest_run;

@@ -11,8 +11,8 @@ use machine::inbox::{Refusal, Verdict};
 use machine::suspension::SuspensionKind;
 use serde_json::Value;
 
-use crate::access::Caller;
 use crate::body::{DecisionEntry, Decisions};
+use crate::caller::Caller;
 use crate::error::{ApiError, Code};
 use crate::extract::{RequestBody, RunPath};
 use crate::idempotency::IdempotentRequest;

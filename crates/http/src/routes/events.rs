@@ -15,7 +15,7 @@ use machine::id::RunId;
 use machine::thread::ThreadState;
 use tokio_util::sync::CancellationToken;
 
-use crate::access::Caller;
+use crate::caller::{Caller, Validity};
 use crate::error::ApiError;
 use crate::extract::{QueryParams, RunPath, ThreadPath, bad_query};
 use crate::limits::TenantCount;
@@ -33,7 +33,8 @@ use crate::wire::page::{Events, parse_limit};
 ///
 /// Returns the events after `after`. With `Accept: text/event-stream`, the response is a stream: first the past events,
 /// then new events as they happen, until the terminal event. `Last-Event-ID` takes precedence over `after`. If it is
-/// not the sequence number of an event of this run, all events are sent.
+/// not the sequence number of an event of this run, all events are sent. A stream also takes a browser token as
+/// `?access_token=`.
 #[utoipa::path(get, path = "/v1/runs/{id}/events", tag = "runs", operation_id = "run_events",
     params(("id" = String, Path), ("after" = Option<u64>, Query), ("limit" = Option<u32>, Query),
         ("Last-Event-ID" = Option<String>, Header)),
@@ -100,7 +101,7 @@ async fn stream_events(
         follower: reader.follow(&server.engine),
         run: view.id,
         draining: server.draining.clone(),
-        revoked: caller.revoked.clone(),
+        validity: caller.validity.clone(),
         _open: server.open_stream(&caller.tenant)?,
     };
     let frames = stream::unfold(watcher, |mut watcher| async move {
@@ -115,7 +116,7 @@ struct RunWatcher {
     follower: RunFollower,
     run: RunId,
     draining: CancellationToken,
-    revoked: CancellationToken,
+    validity: Validity,
     _open: TenantCount,
 }
 
@@ -124,7 +125,7 @@ impl RunWatcher {
     async fn next(&mut self) -> Option<Event> {
         let frame = tokio::select! {
             biased;
-            () = self.revoked.cancelled() => return None,
+            () = self.validity.ended() => return None,
             () = self.draining.cancelled() => return None,
             frame = self.follower.next() => frame,
         };
@@ -149,6 +150,7 @@ impl RunWatcher {
 /// events, then new events as they happen. The events of a run follow the last event of the run before it. The stream does
 /// not end with a run. With `from=now`, it starts after the newest event. `Last-Event-ID` takes precedence over `from`; if
 /// it is not the id of an event of this thread, all events are sent. The response is a stream whatever `Accept` says.
+/// It also takes a browser token as `?access_token=`.
 #[utoipa::path(get, path = "/v1/threads/{id}/events", tag = "threads", operation_id = "thread_events",
     params(("id" = String, Path), ("from" = Option<String>, Query, description = "`now`, or absent"),
         ("Last-Event-ID" = Option<String>, Header)),
@@ -215,7 +217,7 @@ impl ThreadWatcher {
         let caller = &self.caller;
         let frame = tokio::select! {
             biased;
-            () = caller.revoked.cancelled() => return None,
+            () = caller.validity.ended() => return None,
             () = self.server.draining.cancelled() => return None,
             frame = self.follower.next(|agent| caller.may_see(agent)) => frame,
         };

@@ -11,7 +11,7 @@ use engine::store::{GrantFilter, GrantView, Page, StoreError};
 use machine::grant::GrantCoverage;
 use machine::id::{AgentName, Principal};
 
-use crate::access::Caller;
+use crate::caller::Caller;
 use crate::error::{ApiError, bad_field};
 use crate::extract::{GrantPath, QueryParams};
 use crate::paging::PageBuilder;

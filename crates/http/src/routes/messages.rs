@@ -14,8 +14,8 @@ use engine::store::{Listed, MessageOrder as StoredOrder, MessageView, Page, Post
 use machine::id::{AgentName, ThreadId};
 use machine::thread::Busy;
 
-use crate::access::Caller;
 use crate::body::PostMessage;
+use crate::caller::Caller;
 use crate::error::ApiError;
 use crate::extract::{QueryParams, RequestBody, ThreadPath};
 use crate::idempotency::idempotency_scope;

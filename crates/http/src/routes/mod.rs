@@ -15,3 +15,4 @@ pub(crate) mod health;
 pub(crate) mod messages;
 pub(crate) mod runs;
 pub(crate) mod threads;
+pub(crate) mod tokens;

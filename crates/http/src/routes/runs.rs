@@ -17,8 +17,9 @@ use machine::transcript::Messages;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::access::Caller;
 use crate::body::Interrupt;
+use crate::browser_token::Reach;
+use crate::caller::Caller;
 use crate::capacity::{LongJsonTurn, Permit};
 use crate::error::{ApiError, Code};
 use crate::extract::{QueryParams, RequestBody, RunPath};
@@ -62,7 +63,16 @@ pub(crate) async fn list(
         thread: query.text("thread_id").map(ThreadId::from),
         agent: query.text("agent").map(AgentName::from).or_else(|| only_agent(&caller)),
     };
-    let mut builder = PageBuilder::new(parse_page(query.text("limit"), query.text("cursor"))?, ROWS_MAX);
+    let page = parse_page(query.text("limit"), query.text("cursor"))?;
+    let filter = match &caller.reach {
+        Reach::Tenant => filter,
+        Reach::Thread(thread) if filter.thread.as_ref().is_none_or(|named| named.as_str() == thread) => {
+            RunFilter { thread: caller.reach.thread(), ..filter }
+        }
+        Reach::Thread(_) => return Ok(Json(Runs { runs: Vec::new(), next_cursor: None })),
+        Reach::Run(_) => return Ok(Json(only_run(&server, &caller, &filter).await?)),
+    };
+    let mut builder = PageBuilder::new(page, ROWS_MAX);
     let mut runs = Vec::new();
     loop {
         let rows = builder.next_rows();
@@ -89,6 +99,22 @@ pub(crate) async fn list(
             return Ok(Json(Runs { runs, next_cursor }));
         }
     }
+}
+
+/// The only run that the caller can reach, if the filter selects it.
+async fn only_run(server: &Server, caller: &Caller, filter: &RunFilter) -> Result<Runs, ApiError> {
+    let view = match caller.reach.run() {
+        Some(run) => server.engine.view(&caller.tenant, &run).await?,
+        None => None,
+    };
+    let is_selected = |view: &RunView| {
+        caller.may_see(&view.agent)
+            && filter.status.is_none_or(|status| status == view.shown_status())
+            && filter.thread.as_ref().is_none_or(|thread| *thread == view.thread)
+            && filter.agent.as_ref().is_none_or(|agent| *agent == view.agent)
+    };
+    let runs = view.filter(is_selected).iter().map(Run::from_view).collect();
+    Ok(Runs { runs, next_cursor: None })
 }
 
 /// If a key is for one agent only, the store can filter by it.
@@ -249,7 +275,7 @@ pub(crate) async fn transcript(
 /// from all runs of the thread.
 async fn find_run_with_thread(server: &Server, caller: &Caller, run: &RunId) -> Result<RunView, ApiError> {
     let view = find_run(server, caller, run).await?;
-    if threads::may_see(server, caller, &view.thread).await? {
+    if threads::may_see_all_of(server, caller, &view).await? {
         Ok(view)
     } else {
         Err(ApiError::no_thread(view.thread.as_str()))
@@ -334,7 +360,10 @@ pub(crate) async fn interrupt(
 /// The run with this id, if it belongs to the caller's tenant and the caller may see its agent's runs.
 pub(crate) async fn find_run(server: &Server, caller: &Caller, run: &RunId) -> Result<RunView, ApiError> {
     let view = server.engine.view(&caller.tenant, run).await?;
-    view.filter(|view| caller.may_see(&view.agent)).ok_or_else(|| ApiError::no_run(run.as_str()))
+    match view.filter(|view| caller.may_see(&view.agent)) {
+        Some(view) if caller.reaches_run(server, &view).await? => Ok(view),
+        Some(_) | None => Err(ApiError::no_run(run.as_str())),
+    }
 }
 
 /// The run with its final answer and its output, which are read from its log.

@@ -8,13 +8,13 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::response::IntoResponse;
-use engine::store::{Deleted, Deletion, Page, StoreError, ThreadView};
+use engine::store::{Deleted, Deletion, Page, RunView, StoreError, ThreadView};
 use machine::id::ThreadId;
 use machine::thread::ThreadState;
 use uuid::Uuid;
 
-use crate::access::Caller;
 use crate::body::{AutoApprove, PostThread};
+use crate::caller::Caller;
 use crate::error::{ApiError, Code};
 use crate::extract::{QueryParams, RequestBody, ThreadPath};
 use crate::paging::PageBuilder;
@@ -45,6 +45,10 @@ pub(crate) async fn create(
         Some(id) => ThreadId::from(&**id),
         None => ThreadId::from(format!("thr_{}", Uuid::now_v7())),
     };
+    // Before anything is changed: a token for one thread may create only that one.
+    if !caller.reaches_thread(&id) {
+        return Err(ApiError::no_thread(id.as_str()));
+    }
     // An existing thread is shown as it is, even if the quota is reached.
     let store = server.engine.store();
     let exists = request.id.is_some() && store.thread(&caller.tenant, &id).await?.created_at.is_some();
@@ -75,7 +79,11 @@ pub(crate) async fn list(
     parts: Parts,
 ) -> Result<Json<Threads>, ApiError> {
     let query = QueryParams::parse(&parts, &["limit", "cursor"])?;
-    let mut builder = PageBuilder::new(parse_page(query.text("limit"), query.text("cursor"))?, ROWS_MAX);
+    let page = parse_page(query.text("limit"), query.text("cursor"))?;
+    if !caller.reach.is_tenant() {
+        return Ok(Json(only_thread(&server, &caller).await?));
+    }
+    let mut builder = PageBuilder::new(page, ROWS_MAX);
     let mut threads = Vec::new();
     loop {
         let rows = builder.next_rows();
@@ -104,6 +112,18 @@ pub(crate) async fn list(
     }
 }
 
+/// The only thread that the caller can reach. Other threads are not even counted, so that no cursor shows them.
+async fn only_thread(server: &Server, caller: &Caller) -> Result<Threads, ApiError> {
+    let mut threads = Vec::new();
+    if let Some(id) = caller.reach.thread() {
+        let view = server.engine.store().thread(&caller.tenant, &id).await?;
+        if may_see(server, caller, &id).await? {
+            threads.extend(Thread::from_view(&view));
+        }
+    }
+    Ok(Threads { threads, next_cursor: None })
+}
+
 /// Get a thread
 #[utoipa::path(get, path = "/v1/threads/{id}", tag = "threads", operation_id = "show_thread",
     params(("id" = String, Path)),
@@ -127,6 +147,9 @@ pub(crate) async fn delete(
     caller: Caller,
     ThreadPath(id): ThreadPath,
 ) -> Result<StatusCode, ApiError> {
+    if !caller.reaches_thread(&id) {
+        return Err(ApiError::no_thread(id.as_str()));
+    }
     // Only for a key that is limited to some agents: other keys can delete even an unreadable thread.
     if caller.agents().is_some() {
         find_thread(&server, &caller, &id).await?;
@@ -179,8 +202,28 @@ pub(crate) async fn find_thread(
 }
 
 /// A key that is limited to some agents may see only threads in which no other agent has run: what is said in a thread,
-/// and what is allowed in it, concerns every agent of the thread.
+/// and what is allowed in it, concerns every agent of the thread. A token for one thread sees only that one.
 pub(crate) async fn may_see(server: &Server, caller: &Caller, id: &ThreadId) -> Result<bool, ApiError> {
+    Ok(caller.reaches_thread(id) && may_see_agents(server, caller, id).await?)
+}
+
+/// Whether the caller may see everything that the model reads in this run: the messages of its thread. A token that can
+/// reach the run but not its thread may, if no other run has written in the thread.
+pub(crate) async fn may_see_all_of(
+    server: &Server,
+    caller: &Caller,
+    run: &RunView,
+) -> Result<bool, ApiError> {
+    if !caller.reaches_thread(&run.thread) {
+        let runs = server.engine.store().runs_of_thread(&caller.tenant, &run.thread, None, 2).await?;
+        if runs != [run.id.clone()] {
+            return Ok(false);
+        }
+    }
+    may_see_agents(server, caller, &run.thread).await
+}
+
+async fn may_see_agents(server: &Server, caller: &Caller, id: &ThreadId) -> Result<bool, ApiError> {
     match caller.agents() {
         Some(agents) => Ok(!server.engine.store().has_other_agents(&caller.tenant, id, agents).await?),
         None => Ok(true),

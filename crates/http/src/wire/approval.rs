@@ -10,8 +10,8 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::enums::{ApprovalStatus, SuspensionKind};
-use super::is_false;
 use super::time::Time;
+use super::{is_false, via_text};
 use crate::body::Choice;
 
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
@@ -63,6 +63,10 @@ pub struct Approval {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub decided_by: Option<String>,
+    /// The key that acted for `decided_by`. Absent if `decided_by` is not a person for whom a key acted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub via: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub reason: Option<String>,
@@ -145,7 +149,8 @@ impl Approval {
             created_at: view.created_at.into(),
             expires_at: opened.and_then(|opened| opened.expiry).map(|expiry| expiry.at.into()),
             decided_at: view.decided_at.map(Time),
-            decided_by: view.decided_by.as_ref().map(|by| by.as_str().into()),
+            decided_by: view.decided_by.as_ref().map(|by| by.name().into()),
+            via: view.decided_by.as_ref().and_then(via_text),
             reason: view.reason.clone(),
             note: view.note.clone(),
             unreadable: view.is_unreadable(),

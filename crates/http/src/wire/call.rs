@@ -15,9 +15,9 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::enums::{CallStatus, ResumeMode, SuspensionKind};
-use super::is_false;
 use super::payload::CallError;
 use super::time::Time;
+use super::{is_false, via_text};
 
 /// A tool call of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
@@ -52,6 +52,10 @@ pub struct Call {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Denied {
     pub by: String,
+    /// The key that acted for `by`. Absent if `by` is not a person for whom a key acted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub via: Option<String>,
     pub reason: Option<String>,
 }
 
@@ -114,6 +118,10 @@ pub struct Calls {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct ResumeDecision {
     pub by: String,
+    /// The key that acted for `by`. Absent if `by` is not a person for whom a key acted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub via: Option<String>,
     pub mode: ResumeMode,
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
@@ -264,7 +272,8 @@ fn resume_decision(event: &Event) -> Option<ResumeDecision> {
         return None;
     };
     Some(ResumeDecision {
-        by: by.as_str().into(),
+        by: by.name().into(),
+        via: via_text(by),
         mode,
         decision_id: event.fact.decision_id().map(|id| id.as_str().into()),
         decided_at: event.at.into(),
@@ -279,7 +288,8 @@ fn settle(call: &mut Call, settlement: Settlement<'_>) {
             call.outcome_unknown = outcome_unknown.then_some(true);
         }
         Settlement::Denied { by, reason } => {
-            call.denied = Some(Denied { by: by.as_str().into(), reason: reason.map(String::from) });
+            let (by, via) = (by.name().into(), via_text(by));
+            call.denied = Some(Denied { by, via, reason: reason.map(String::from) });
         }
         Settlement::Cancelled { outcome_unknown, .. } => {
             call.outcome_unknown = outcome_unknown.then_some(true);

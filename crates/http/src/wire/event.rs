@@ -14,7 +14,6 @@ use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use super::enums::Checkpoint;
-use super::is_false;
 use super::message::{HydratedBody, Message};
 use super::payload::{
     Added, Answered, ApprovalRequested, ApprovalVoided, CallError, Cancelled, Changed, Child, Decided, Ended,
@@ -24,6 +23,7 @@ use super::payload::{
 use super::run::{Pending, RunError, Termination, Usage};
 use super::state;
 use super::time::Time;
+use super::{is_false, principal_parts, via_text};
 
 /// A stored event. Lists and streams use the same form.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
@@ -156,9 +156,9 @@ fn payload(run: &RunId, event: &Event, body: HydratedBody) -> Payload {
             resumed(call_id, body.tool, suspension_id, *mode, by)
         }
         Fact::ExecutionStarted { call_id, tool, attempt, rule, let_through_by, .. } => {
-            let let_through_by = let_through_by.as_ref().map(|by| by.as_str().into());
-            let (tool, attempt, rule) = (tool.as_str().into(), *attempt, *rule);
-            Payload::Started(Started { call_id: text(call_id), tool, attempt, rule, let_through_by })
+            let (let_through_by, let_through_via) = principal_parts(let_through_by.as_ref());
+            let (call_id, tool, attempt, rule) = (text(call_id), tool.as_str().into(), *attempt, *rule);
+            Payload::Started(Started { call_id, tool, attempt, rule, let_through_by, let_through_via })
         }
         Fact::ExecutionSucceeded { call_id, result, warning, .. } => {
             let (result, warning) = (result.clone(), warning.clone());
@@ -182,12 +182,12 @@ fn text(call: &CallId) -> String {
 }
 
 fn status(status: PublicRunStatus) -> Payload {
-    Payload::Status(Status { status: status.into(), pending: None, by: None })
+    Payload::Status(Status { status: status.into(), pending: None, by: None, via: None })
 }
 
 fn interrupting(cause: &InterruptCause) -> Payload {
-    let by = interrupter(cause).map(|by| by.as_str().into());
-    Payload::Status(Status { status: PublicRunStatus::Interrupting.into(), pending: None, by })
+    let (by, via) = principal_parts(interrupter(cause));
+    Payload::Status(Status { status: PublicRunStatus::Interrupting.into(), pending: None, by, via })
 }
 
 /// The caller who interrupted the run, if it was a caller.
@@ -207,16 +207,19 @@ fn waiting(on: WaitingOn, pending: &[event::Pending]) -> Payload {
         status: status.into(),
         pending: Some(pending.iter().map(Pending::from_domain).collect()),
         by: None,
+        via: None,
     })
 }
 
 fn ended(how: &DomainTermination, usage: event::Usage, body: HydratedBody) -> Payload {
+    let (by, via) = principal_parts(body.by.as_ref());
     Payload::Ended(Ended {
         status: PublicRunStatus::from_status(&RunStatus::Done(how.clone())).into(),
         termination: Termination::from_domain(how),
         usage: Usage::from_domain(usage),
         error: RunError::from_termination(how),
-        by: body.by,
+        by,
+        via,
         output: body.output,
     })
 }
@@ -274,6 +277,7 @@ fn approval_requested(opened: &OpenedSuspension) -> Payload {
 }
 
 fn suspended(opened: &OpenedSuspension, body: HydratedBody) -> Payload {
+    let (let_through_by, let_through_via) = principal_parts(opened.let_through_by.as_ref());
     let child = match &opened.held {
         Held::ChildRun { run, .. } => Some(run.as_str().into()),
         Held::Approval { .. } | Held::ClientTool | Held::External | Held::Question | Held::InDoubt { .. } => {
@@ -292,7 +296,8 @@ fn suspended(opened: &OpenedSuspension, body: HydratedBody) -> Payload {
         expires_at: opened.expiry.map(|expiry| expiry.at.into()),
         child_run_id: child,
         rule: opened.rule,
-        let_through_by: opened.let_through_by.as_ref().map(|by| by.as_str().into()),
+        let_through_by,
+        let_through_via,
     })
 }
 
@@ -308,7 +313,8 @@ fn resumed(
         tool,
         suspension_id: suspension.as_str().into(),
         mode: mode.into(),
-        by: by.as_str().into(),
+        by: by.name().into(),
+        via: via_text(by),
     })
 }
 
@@ -319,12 +325,14 @@ fn voided(
     reason: VoidReason,
     by: Option<&Principal>,
 ) -> Payload {
+    let (by, via) = principal_parts(by);
     Payload::ApprovalVoided(ApprovalVoided {
         call_id: text(call),
         tool,
         approval_id: approval.as_str().into(),
         reason: reason.as_str().into(),
-        by: by.map(|by| by.as_str().into()),
+        by,
+        via,
     })
 }
 
@@ -343,7 +351,8 @@ fn decided(
         call_id: text(call),
         tool,
         approval_id: approval.as_str().into(),
-        by: by.as_str().into(),
+        by: by.name().into(),
+        via: via_text(by),
         reason: reason.filter(|reason| !reason.is_empty()).map_or(NO_REASON, String::as_str).to_owned(),
         arguments: edited.map(super::arguments),
     })

@@ -6,8 +6,8 @@ use machine::policy::ApprovalScope;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::is_false;
 use super::time::Time;
+use super::{is_false, via_text};
 
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct Grant {
@@ -21,8 +21,12 @@ pub struct Grant {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub agent: Option<String>,
-    /// The name of the key that gave it.
+    /// The name of the key that gave it, or of the person for whom a key gave it.
     pub by: String,
+    /// The key that acted for `by`. Absent if `by` is not a person for whom a key acted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub via: Option<String>,
     pub since: Time,
     /// Later calls are not held for these reasons. Any other reason still holds them.
     pub covers: Vec<Covers>,
@@ -66,7 +70,8 @@ impl Grant {
             thread_id: view.thread.to_string(),
             tool: tool.map(ToString::to_string),
             agent: agent.map(ToString::to_string),
-            by: view.grant.by.to_string(),
+            by: view.grant.by.name().into(),
+            via: via_text(&view.grant.by),
             since: view.since.into(),
             covers,
             lapsed,

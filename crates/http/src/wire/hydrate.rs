@@ -246,7 +246,7 @@ impl EventHydrator {
         }
         if let Fact::RunEnded { output, .. } = fact {
             let output = output.and_then(|_| self.output.take()).and_then(|text| stored_output(&text));
-            let by = principal_text(self.interrupted_by.take());
+            let by = self.interrupted_by.take();
             return HydratedBody { output, by, ..HydratedBody::default() };
         }
         if let Fact::RunQueued(order) = fact {
@@ -281,7 +281,7 @@ impl EventHydrator {
                 let asked =
                     self.user_message.take().map(|asked| (Arc::unwrap_or_clone(asked.content), asked.by));
                 let (content, by) = asked.unwrap_or_default();
-                HydratedBody { content, by: principal_text(by), ..HydratedBody::default() }
+                HydratedBody { content, by, ..HydratedBody::default() }
             }
             Stored::Assistant { text, calls, output, .. } => {
                 self.output = output.as_ref().filter(|fit| **fit == OutputFit::Fits).map(|_| text.clone());
@@ -342,10 +342,6 @@ fn tool_call(call: &CallInMessage, requested: &mut RequestedArguments) -> ToolCa
         tool: call.tool.as_str().into(),
         arguments: own.or_else(|| requested.remove(&call.call_id)).unwrap_or_default(),
     }
-}
-
-fn principal_text(by: Option<Principal>) -> Option<String> {
-    by.map(|by| by.as_str().into())
 }
 
 fn text_body(text: Option<String>) -> HydratedBody {

@@ -10,8 +10,8 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::enums::{CallStatus, Role};
-use super::is_false;
 use super::time::Time;
+use super::{is_false, principal_parts};
 
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct Message {
@@ -38,6 +38,10 @@ pub struct Message {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub by: Option<String>,
+    /// The key that acted for `by`. Absent if `by` is not a person for whom a key acted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub via: Option<String>,
     /// The model that answered. Absent unless the agent has several models.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
@@ -71,7 +75,7 @@ pub struct HydratedBody {
     pub content: Value,
     pub tool_calls: Vec<ToolCall>,
     /// The caller who sent the message, or whose interrupt ended the run.
-    pub by: Option<String>,
+    pub by: Option<Principal>,
     /// The output with which the run ended.
     pub output: Option<Value>,
     /// The tool of the call that the event is about. Empty for any other event.
@@ -92,6 +96,7 @@ impl Message {
                 (Role::Note, None, None)
             }
         };
+        let (by, via) = principal_parts(body.by.as_ref());
         Self {
             id: stored.id().as_str().into(),
             run_id: run.as_str().into(),
@@ -100,7 +105,8 @@ impl Message {
             tool_calls: (!body.tool_calls.is_empty()).then_some(body.tool_calls),
             call_id: call_id.map(|call| call.as_str().into()),
             status: status.map(Into::into),
-            by: body.by,
+            by,
+            via,
             model: model_of(stored),
             reasoning: reasoning_of(stored),
             created_at: Some(at.into()),
@@ -120,6 +126,7 @@ impl Message {
             call_id: None,
             status: None,
             by: None,
+            via: None,
             model: None,
             reasoning: None,
             created_at: view.said.as_ref().map(|said| said.at.into()),
@@ -164,6 +171,10 @@ pub struct ModelSees {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub by: Option<String>,
+    /// The key that acted for `by`. Absent if `by` is not a person for whom a key acted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub via: Option<String>,
     #[schema(value_type = Value)]
     pub content: Value,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -187,10 +198,12 @@ impl ModelSees {
             ModelMessage::Note { call, text: said, .. } => (None, Role::Note, text(said), None, Some(call)),
             ModelMessage::Notice { text: said } => (None, Role::Note, text(said), None, None),
         };
+        let (by, via) = principal_parts(sender_of(message));
         Self {
             id: id.map(|id| id.as_str().into()),
             role,
-            by: sender_of(message).map(|by| by.as_str().into()),
+            by,
+            via,
             content,
             tool_calls: calls
                 .filter(|calls| !calls.is_empty())

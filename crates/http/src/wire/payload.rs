@@ -54,6 +54,10 @@ pub struct Status {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub by: Option<String>,
+    /// The key that acted for `by`. Absent if `by` is not a person for whom a key acted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub via: Option<String>,
 }
 
 /// Payload of `run.ending`: how the run will end is decided, and it waits for calls that are still executing.
@@ -73,6 +77,10 @@ pub struct Ended {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub by: Option<String>,
+    /// The key that acted for `by`. Absent if `by` is not a person for whom a key acted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub via: Option<String>,
     /// The structured output. Absent unless one was requested and the run ended by itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Value>, nullable = false)]
@@ -193,6 +201,10 @@ pub struct ApprovalVoided {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub by: Option<String>,
+    /// The key that acted for `by`. Absent if `by` is not a person for whom a key acted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub via: Option<String>,
 }
 
 /// Payload of `tool.approved` and `tool.denied`.
@@ -203,6 +215,10 @@ pub struct Decided {
     pub tool: String,
     pub approval_id: String,
     pub by: String,
+    /// The key that acted for `by`. Absent if `by` is not a person for whom a key acted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub via: Option<String>,
     /// The approver's note or reason, `expired` for an expiry, and `no reason given` if there is none.
     pub reason: String,
     /// The arguments that will run. Absent unless the approver edited them.
@@ -246,6 +262,10 @@ pub struct Suspended {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub let_through_by: Option<String>,
+    /// The key that acted for `let_through_by`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub let_through_via: Option<String>,
 }
 
 /// Payload of `tool.resumed`.
@@ -257,6 +277,10 @@ pub struct Resumed {
     pub suspension_id: String,
     pub mode: ResumeMode,
     pub by: String,
+    /// The key that acted for `by`. Absent if `by` is not a person for whom a key acted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub via: Option<String>,
 }
 
 /// Payload of `tool.execution_started`.
@@ -275,6 +299,10 @@ pub struct Started {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub let_through_by: Option<String>,
+    /// The key that acted for `let_through_by`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub let_through_via: Option<String>,
 }
 
 /// Payload of `tool.execution_succeeded`.

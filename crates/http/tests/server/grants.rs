@@ -22,6 +22,7 @@ fn keys() -> Vec<Key> {
         tenant: "acme".into(),
         roles: Roles::from_list(&[Role::Run, Role::Approve]),
         agents: AgentScope::Only(["porter".into()].into()),
+        acts_for: false,
     });
     keys
 }

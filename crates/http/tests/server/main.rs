@@ -7,9 +7,12 @@
     reason = "a test fails by panicking"
 )]
 
+mod acting_for;
 mod addressing;
 mod audit;
 mod bounds;
+mod browser_origins;
+mod browser_tokens;
 mod callbacks;
 mod capacity;
 mod changed_tools;

@@ -18,6 +18,7 @@ async fn test_server() -> TestServer {
         tenant: "acme".into(),
         roles: Roles::from_list(&[Role::Run, Role::Approve, Role::Admin]),
         agents: AgentScope::Only(["porter".into()].into()),
+        acts_for: false,
     });
     let plan =
         TestPlan { auth: Auth::Keys(keys), others: &["porter"], ..TestPlan::one_write(StoreKind::Memory) };

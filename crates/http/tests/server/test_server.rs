@@ -13,7 +13,7 @@ use engine::tool::{
 use engine::{Engine, Settings};
 use holdpoint_http::{
     AgentScope, AgentShown, AgentTenants, Approvers, Auth, Key, Limits, Origins, Reloaded, Role, Roles,
-    Server, Setup, ToolShown,
+    Server, Setup, ToolShown, WebOrigin,
 };
 use models::scripted::{Reply, ScriptedModel};
 use serde_json::{Value, json};
@@ -82,6 +82,8 @@ pub(crate) struct TestPlan {
     pub(crate) change: fn(Agent) -> Agent,
     /// Agents beside `assistant` that say and do the same.
     pub(crate) others: &'static [&'static str],
+    /// Origins whose pages may call.
+    pub(crate) allow_origins: Vec<WebOrigin>,
 }
 
 impl TestPlan {
@@ -94,6 +96,7 @@ impl TestPlan {
             settings: Settings { callbacks_at: Some(CALLBACKS.into()), ..Settings::default() },
             change: |agent| agent,
             others: &[],
+            allow_origins: Vec::new(),
         }
     }
 
@@ -120,6 +123,7 @@ pub(crate) fn keys_of(keys: &[(&str, &str, &[Role])]) -> Auth {
         tenant: Tenant::from(*tenant),
         roles: Roles::from_list(roles),
         agents: AgentScope::All,
+        acts_for: false,
     });
     Auth::Keys(keys.collect())
 }
@@ -188,6 +192,7 @@ async fn open_store(store_kind: StoreKind, folder: &Path, number: u32) -> (Arc<d
 pub(crate) struct NextReload {
     pub(crate) agents: Vec<AgentShown>,
     pub(crate) auth: Auth,
+    pub(crate) allow_origins: Vec<WebOrigin>,
 }
 
 impl Drop for TestServer {
@@ -228,7 +233,11 @@ impl TestServer {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
         let is_open = matches!(plan.auth, Auth::Open { .. });
-        let again = NextReload { agents: shown.clone(), auth: plan.auth.clone() };
+        let again = NextReload {
+            agents: shown.clone(),
+            auth: plan.auth.clone(),
+            allow_origins: plan.allow_origins.clone(),
+        };
         let next_reload = Arc::new(Mutex::new(again));
         let read = next_reload.clone();
         let sink_fault = Arc::<Mutex<Option<String>>>::default();
@@ -237,13 +246,14 @@ impl TestServer {
             auth: plan.auth,
             agents: shown,
             reload: Arc::new(move || {
-                let NextReload { agents, auth } = read.lock().expect("the lock is not poisoned").clone();
+                let NextReload { agents, auth, allow_origins } =
+                    read.lock().expect("the lock is not poisoned").clone();
                 Box::pin(async move {
                     let apply = Box::new(|| ());
-                    Ok(Reloaded { agents, auth, file: None, apply })
+                    Ok(Reloaded { agents, auth, allow_origins, file: None, apply })
                 })
             }),
-            origins: Origins { listen: address, public_url: None },
+            origins: Origins { listen: address, public_url: None, allow_origins: plan.allow_origins },
             approvers,
             sink_fault: {
                 let fault = sink_fault.clone();

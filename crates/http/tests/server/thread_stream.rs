@@ -293,6 +293,7 @@ async fn a_key_sees_the_streams_of_its_tenant_and_its_agents() {
         tenant: tenant.into(),
         roles: Roles::from_list(roles),
         agents,
+        acts_for: false,
     };
     let only = || AgentScope::Only([AgentName::from("assistant")].into());
     let mut plan = TestPlan::new(StoreKind::Memory, texts(1));

@@ -46,7 +46,9 @@ pub(crate) fn closing_entry(
         entry = entry.with("mode", mode.as_str());
     }
     if let Fact::ApprovalVoided { by, .. } = &event.fact {
-        entry = entry.with_text("approver", by.as_ref().map(Principal::as_str));
+        entry = entry
+            .with_text("approver", by.as_ref().map(Principal::name))
+            .with_text("approver_via", by.as_ref().and_then(Principal::via));
     }
     Some(entry)
 }

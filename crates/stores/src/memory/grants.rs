@@ -97,7 +97,8 @@ impl MemoryState {
         filter: &GrantFilter,
         page: &Page,
     ) -> Result<Listed<GrantView>, StoreError> {
-        let given_by = |view: &GrantView| filter.by.as_ref().is_none_or(|by| view.grant.by == *by);
+        let is_giver = |giver: &Principal, by: &Principal| giver == by || giver.involves(by.as_str());
+        let given_by = |view: &GrantView| filter.by.as_ref().is_none_or(|by| is_giver(&view.grant.by, by));
         let found = self.grants_of(tenant).filter(given_by);
         let by_id: BTreeMap<GrantId, GrantView> = found.map(|view| (view.grant.id.clone(), view)).collect();
         let by_age: BTreeSet<(Timestamp, GrantId)> =

@@ -158,7 +158,8 @@ pub(crate) async fn rule_23_another_tenant_finds_and_revokes_nothing<F: Fixture>
 
 pub(crate) async fn rule_23_grants_are_listed_newest_first_in_pages_and_by_giver<F: Fixture>() {
     let (_fixture, world) = F::open().await;
-    for (number, by) in [(1, "ana"), (2, "bo"), (3, "ana"), (4, "ana")] {
+    // The third is that of a person for whom the key `portal` acts.
+    for (number, by) in [(1, "ana"), (2, "bo"), (3, "ana\u{1f}portal"), (4, "ana")] {
         let thread = format!("thr_{number}");
         world
             .store
@@ -177,6 +178,12 @@ pub(crate) async fn rule_23_grants_are_listed_newest_first_in_pages_and_by_giver
         let everyone = names(listed(&world, &GrantFilter::default(), limit).await);
         assert_eq!(everyone, ["grt_4", "grt_3", "grt_2", "grt_1"], "{limit}");
         assert_eq!(names(listed(&world, &by_ana, limit).await), ["grt_4", "grt_3", "grt_1"], "{limit}");
+        let by_key = GrantFilter { by: Some("portal".into()) };
+        assert_eq!(names(listed(&world, &by_key, limit).await), ["grt_3"], "{limit}");
+        for part in ["an", "na", "port", "ortal", "", "%", "ana\u{1f}", "ana portal"] {
+            let by_part = GrantFilter { by: Some(part.into()) };
+            assert_eq!(names(listed(&world, &by_part, limit).await), [""; 0], "{part:?}");
+        }
     }
     let bad = Page { cursor: Some("nonsense".into()), limit: 1 };
     let refused = world.store.grants(&world.tenant, &by_ana, &bad).await;

@@ -146,7 +146,7 @@ pub(crate) async fn rule_26_changes_without_a_run_are_recorded_with_their_actor<
     let store = &world.store;
     let actor =
         Actor { via: Some("portal".into()), address: Some("10.0.0.7".into()), ..Actor::from("bo \"b\"") };
-    let given = AutoApproval { id: "grt_all".into(), by: "bo".into() };
+    let given = AutoApproval { id: "grt_all".into(), by: actor.principal() };
     store.set_auto_approve(&world.tenant, &"thr".into(), Some(&given), &actor).await.unwrap();
     store.revoke_grant(&world.tenant, &"grt_all".into(), &actor).await.unwrap();
     assert_eq!(store.revoke_grant(&world.tenant, &"grt_all".into(), &actor).await, Err(StoreError::NotFound));
@@ -168,7 +168,7 @@ pub(crate) async fn rule_26_changes_without_a_run_are_recorded_with_their_actor<
     };
     let expected = [
         line("auto_approve.on", r#"{"grant_id":"grt_all"}"#),
-        line("grant.revoked", r#"{"given_by":"bo","grant_id":"grt_all"}"#),
+        line("grant.revoked", r#"{"given_by":"bo \"b\"","given_via":"portal","grant_id":"grt_all"}"#),
         line("auto_approve.on", r#"{"grant_id":"grt_again"}"#),
         line("auto_approve.on", r#"{"grant_id":"grt_last"}"#),
         line("grant.revoked", r#"{"given_by":"bo","grant_id":"grt_again"}"#),

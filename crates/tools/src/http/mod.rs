@@ -149,6 +149,8 @@ struct ToolCallBody<'a> {
 struct ApprovalSent<'a> {
     id: &'a str,
     by: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    via: Option<&'a str>,
     digest: String,
 }
 
@@ -165,6 +167,8 @@ struct Resume<'a> {
     state: Option<&'a Value>,
     answer: Option<&'a Value>,
     by: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    via: Option<&'a str>,
 }
 
 impl<'a> ToolCallBody<'a> {
@@ -172,11 +176,13 @@ impl<'a> ToolCallBody<'a> {
         let resume = |resumed: &'a Resumed| Resume {
             state: resumed.state.as_deref(),
             answer: resumed.answer.as_deref(),
-            by: resumed.by.as_str(),
+            by: resumed.by.name(),
+            via: resumed.by.via(),
         };
         let approval = |approved: &'a ApprovedBy| ApprovalSent {
             id: approved.approval.as_str(),
-            by: approved.by.as_str(),
+            by: approved.by.name(),
+            via: approved.by.via(),
             digest: approved.arguments.to_string(),
         };
         let callback =

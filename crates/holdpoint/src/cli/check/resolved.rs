@@ -6,6 +6,7 @@ use std::time::Duration;
 use engine::agent::{Agent, ArgumentTest, Condition, Rule, StopCondition, Trim};
 use engine::store::Tenant;
 use engine::tool::ToolDefinition;
+use holdpoint_http::WebOrigin;
 use machine::id::AgentName;
 use serde_json::{Map, Value, json};
 
@@ -23,13 +24,21 @@ pub(super) fn as_json(file: &str, configuration: &Configuration) -> Value {
 }
 
 fn server_as_json(server: &Server) -> Value {
-    let Server { listen, running_runs_max, connections_per_address_max, public_url, drain, callback_secrets } =
-        server;
+    let Server {
+        listen,
+        running_runs_max,
+        connections_per_address_max,
+        public_url,
+        allow_origins,
+        drain,
+        callback_secrets,
+    } = server;
     json!({
         "listen": listen.to_string(),
         "max_running_runs": running_runs_max,
         "max_connections_per_address": connections_per_address_max.unwrap_or(0),
         "public_url": public_url.clone().unwrap_or_else(|| format!("http://{listen}")),
+        "allow_origins": allow_origins.iter().map(WebOrigin::as_str).collect::<Vec<_>>(),
         "drain": duration(*drain),
         "callback_key": if callback_secrets.is_some() { "secret" } else { "store" },
     })
@@ -43,6 +52,7 @@ fn auth_as_json(auth: &Auth) -> Value {
             "tenant": key.tenant.as_str(),
             "roles": roles,
             "agents": key.agents,
+            "acts_for": key.acts_for,
             "fingerprint": fingerprint(&key.sha256),
         })
     });
@@ -167,7 +177,7 @@ fn duration(duration: Duration) -> String {
 
 pub(super) fn as_text(file: &str, configuration: &Configuration) -> String {
     let Configuration { server, store, auth, agents, .. } = configuration;
-    let Server { listen, running_runs_max, public_url, drain, .. } = server;
+    let Server { listen, running_runs_max, public_url, allow_origins, drain, .. } = server;
     let mut text = format!("{file}: OK\n");
     let _ = writeln!(
         text,
@@ -175,6 +185,10 @@ pub(super) fn as_text(file: &str, configuration: &Configuration) -> String {
         public_url.clone().unwrap_or_else(|| format!("http://{listen}")),
         duration(*drain)
     );
+    if !allow_origins.is_empty() {
+        let origins: Vec<&str> = allow_origins.iter().map(WebOrigin::as_str).collect();
+        let _ = writeln!(text, "web pages of other origins: {}", origins.join(", "));
+    }
     let _ = writeln!(text, "store: {store}");
     match auth {
         None => text.push_str("auth: none (reachable from this machine only)\n"),
@@ -188,7 +202,9 @@ pub(super) fn as_text(file: &str, configuration: &Configuration) -> String {
                     format!(", agents {}", agents.join(" "))
                 });
                 let (roles, agents) = (roles.join(", "), agents.unwrap_or_default());
-                let _ = writeln!(text, "  {name}: tenant {tenant}, may {roles}{agents}, sha256 {mark}…");
+                let acts = if key.acts_for { ", acts for others" } else { "" };
+                let _ =
+                    writeln!(text, "  {name}: tenant {tenant}, may {roles}{agents}{acts}, sha256 {mark}…");
             }
         }
     }

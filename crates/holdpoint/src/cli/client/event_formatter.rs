@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::terminal_text::{compact, cut, escaped, lines};
 use super::times;
-use super::wire::Event;
+use super::wire::{Event, with_via};
 
 /// Limit for an argument, a result or a message. `--json` prints all of it.
 const TEXT_CHARS_MAX: usize = 2_000;
@@ -54,7 +54,7 @@ impl EventFormatter {
             "run.started" => "The run begins.".to_owned(),
             "run.resumed" => "The run no longer waits.".to_owned(),
             "run.interrupting" => match payload["by"].as_str() {
-                Some(by) => format!("{} interrupts the run.", escaped(by)),
+                Some(by) => format!("{} interrupts the run.", with_via(by, payload["via"].as_str())),
                 None => "The run is being interrupted.".to_owned(),
             },
             "run.waiting" => format!("The run waits for {}.", describe_pending(&payload["pending"])),
@@ -89,7 +89,10 @@ impl EventFormatter {
         ) {
             self.tools.remove(payload["call_id"].as_str().unwrap_or_default());
         }
-        let by = text(&payload["by"]);
+        let by = match payload["by"].as_str() {
+            Some(by) => cut(&with_via(by, payload["via"].as_str()), TEXT_CHARS_MAX),
+            None => text(&payload["by"]),
+        };
         match kind {
             "tool.requested" => format!("The model wants {call} with {}.", json_text(&payload["arguments"])),
             "tool.approval_requested" => {
@@ -231,7 +234,8 @@ fn started(payload: &Value, call: &str) -> String {
         sentence.push_str(&format!(", allowed by rule {rule}"));
     }
     if let Some(by) = payload["let_through_by"].as_str() {
-        sentence.push_str(&format!(", let through by {}", escaped(by)));
+        let by = with_via(by, payload["let_through_via"].as_str());
+        sentence.push_str(&format!(", let through by {by}"));
     }
     sentence + "."
 }
@@ -248,7 +252,7 @@ fn message(message: &Value) -> Option<String> {
     };
     match message["role"].as_str() {
         Some("user") => Some(match message["by"].as_str() {
-            Some(by) => format!("The user ({}) says: {said}", escaped(by)),
+            Some(by) => format!("The user ({}) says: {said}", with_via(by, message["via"].as_str())),
             None => format!("The user says: {said}"),
         }),
         // A model that only asks for calls has no text to show.

@@ -5,6 +5,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::connection::Connection;
+use super::terminal_text::escaped;
 use crate::cli::problem::Problem;
 
 /// Parses a response of this server.
@@ -104,7 +105,9 @@ pub(super) struct Approval {
     pub(super) created_at: String,
     pub(super) expires_at: Option<String>,
     pub(super) decided_at: Option<String>,
-    pub(super) decided_by: Option<String>,
+    decided_by: Option<String>,
+    /// The key that acted for the approver.
+    via: Option<String>,
     pub(super) reason: Option<String>,
     pub(super) note: Option<String>,
     /// The idempotency key that the tool receives with every attempt of the call.
@@ -112,10 +115,23 @@ pub(super) struct Approval {
 }
 
 impl Approval {
+    /// The name of the approver, escaped, with the key that acted for them.
+    pub(super) fn decider(&self) -> Option<String> {
+        self.decided_by.as_deref().map(|by| with_via(by, self.via.as_deref()))
+    }
+
     /// The texts that a model or a tool wrote and an approver reads.
     pub(super) fn shown_texts(&self) -> Vec<Value> {
         let question = self.question.clone().map(Value::from);
         [self.arguments.clone()].into_iter().chain(question).collect()
+    }
+}
+
+/// A name, escaped. If a key acted for it, the key is named too: the same name may also be that of a key.
+pub(super) fn with_via(name: &str, via: Option<&str>) -> String {
+    match via {
+        Some(via) => format!("{} via {}", escaped(name), escaped(via)),
+        None => escaped(name),
     }
 }
 

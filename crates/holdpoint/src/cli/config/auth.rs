@@ -25,6 +25,8 @@ pub(in crate::cli) struct Key {
     pub(in crate::cli) roles: Vec<Role>,
     /// None: every agent that the tenant may use.
     pub(in crate::cli) agents: Option<BTreeSet<AgentName>>,
+    /// Whether its requests may name the person for whom they are sent.
+    pub(in crate::cli) acts_for: bool,
 }
 
 const ROLE_WORDS: [(&str, Role); 4] =
@@ -105,6 +107,9 @@ fn read_key(
                 .location
                 .refuse(format!("{name:?} means a client without a key; choose another name"));
         }
+        if name.chars().any(char::is_control) {
+            return entry.location.refuse(format!("{name:?} has a control character; choose another name"));
+        }
         Some(Principal::from(name))
     });
     let sha256 = table.require("sha256", DIGEST).and_then(|entry| digest(&entry));
@@ -121,13 +126,14 @@ fn read_key(
     });
     let agents =
         table.take("agents").map(|entry| tenancy::key_agents(&entry, tenant.as_ref(), agents, tenants));
+    let acts_for = table.take("acts_for").and_then(|entry| entry.boolean()).unwrap_or(false);
     table.finish();
     // An invalid list must not turn into "every agent".
     let agents = match agents {
         Some(agents) => Some(agents?),
         None => None,
     };
-    Some(Key { name: name?, sha256: sha256?, tenant: tenant?, roles: roles?, agents })
+    Some(Key { name: name?, sha256: sha256?, tenant: tenant?, roles: roles?, agents, acts_for })
 }
 
 const DIGEST: &str = "the SHA-256 of the bearer token, 64 hexadecimal digits";

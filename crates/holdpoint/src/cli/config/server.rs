@@ -4,6 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use engine::callback::{CallbackKey, CallbackSecrets};
+use holdpoint_http::WebOrigin;
 
 use super::table::{Entry, Table};
 
@@ -22,6 +23,8 @@ pub(in crate::cli) struct Server {
     pub(in crate::cli) connections_per_address_max: Option<usize>,
     /// The base URL for callbacks. None: the listen address.
     pub(in crate::cli) public_url: Option<String>,
+    /// Other origins whose web pages may call.
+    pub(in crate::cli) allow_origins: Vec<WebOrigin>,
     /// How long running calls may take to finish after the server receives a stop signal.
     pub(in crate::cli) drain: Duration,
     /// The secrets that sign callback tokens. None: the store keeps a key.
@@ -35,6 +38,7 @@ impl Default for Server {
             running_runs_max: 256,
             connections_per_address_max: holdpoint_http::Limits::default().connections_per_address_max,
             public_url: None,
+            allow_origins: Vec::new(),
             drain: Duration::from_secs(30),
             callback_secrets: None,
         }
@@ -66,6 +70,7 @@ impl Server {
             server.connections_per_address_max = Some(connections).filter(|count| *count > 0);
         }
         server.public_url = public_url(&mut table);
+        server.allow_origins = allow_origins(&mut table);
         server.drain = table.take("drain").and_then(|entry| entry.duration()).unwrap_or(server.drain);
         server.callback_secrets = callback_secrets(&mut table);
         table.finish();
@@ -119,6 +124,17 @@ fn callback_key(entry: &Entry<'_>) -> Option<CallbackKey> {
         return None;
     }
     Some(CallbackKey::from_secret(&secret))
+}
+
+const ORIGINS: &str = "a list of origins, such as [\"https://app.example.com\"]";
+
+fn allow_origins(table: &mut Table<'_>) -> Vec<WebOrigin> {
+    let items = table.take("allow_origins").and_then(|entry| entry.items(ORIGINS)).unwrap_or_default();
+    let origin = |entry: &Entry<'_>| {
+        let text = entry.text("an origin, such as \"https://app.example.com\"")?;
+        text.parse().map_or_else(|why: String| entry.location.refuse(why), Some)
+    };
+    items.iter().filter_map(origin).collect()
 }
 
 fn public_url(table: &mut Table<'_>) -> Option<String> {

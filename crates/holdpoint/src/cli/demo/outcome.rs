@@ -18,7 +18,7 @@ pub(super) async fn report(mut events: Subscription, held: SuspensionView, folde
         if let Fact::ToolApproved { call_id, by, .. } = fact
             && *call_id == held.call
         {
-            approved_by = Some(escaped(by.as_str()));
+            approved_by = Some(escaped(by.name()));
         }
         if let Some(line) = outcome(fact, &held, approved_by.as_deref(), Path::new(&folder)) {
             // The server keeps running if its output is closed.
@@ -55,12 +55,12 @@ fn outcome(fact: &Fact, held: &SuspensionView, approved_by: Option<&str>, folder
             return Some(format!("the approval has expired, {not_done}"));
         }
         let reason = reason.as_deref().map(|reason| format!(" ({})", escaped(reason))).unwrap_or_default();
-        return Some(format!("rejected by {}{reason}, {not_done}", escaped(by.as_str())));
+        return Some(format!("rejected by {}{reason}, {not_done}", escaped(by.name())));
     }
     if let Fact::ToolCancelled { call_id, by, .. } = fact
         && *call_id == held.call
     {
-        return Some(format!("cancelled by {}, {not_done}", escaped(by.as_str())));
+        return Some(format!("cancelled by {}, {not_done}", escaped(by.name())));
     }
     None
 }

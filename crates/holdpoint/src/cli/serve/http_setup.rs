@@ -54,6 +54,7 @@ pub(super) fn auth(auth: Option<&config::Auth>, open_token: &str) -> Auth {
         tenant: key.tenant.clone(),
         roles: Roles::from_list(&key.roles),
         agents: key.agents.clone().map_or(AgentScope::All, AgentScope::Only),
+        acts_for: key.acts_for,
     };
     Auth::Keys(auth.keys.iter().map(key).collect())
 }

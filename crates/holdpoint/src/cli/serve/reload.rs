@@ -100,6 +100,7 @@ async fn reload_from_file(
     let agents = http_setup::agents(&configuration);
     let auth = http_setup::auth(configuration.auth.as_ref(), open_token);
     log::log_warnings(&configuration);
+    let allow_origins = configuration.server.allow_origins.clone();
     let several_tenants = configuration.has_several_tenants();
     let quotas = configuration.quotas;
     let prepared = engine.prepare_agents(configuration.agents).await.map_err(|why| why.to_string())?;
@@ -110,7 +111,7 @@ async fn reload_from_file(
         engine.set_quotas(quotas);
         tracing::info!(agents = count, "the configuration was reloaded");
     });
-    Ok(Reloaded { agents, auth, file: Some(configuration.digest), apply })
+    Ok(Reloaded { agents, auth, allow_origins, file: Some(configuration.digest), apply })
 }
 
 #[cfg(test)]

@@ -89,7 +89,11 @@ impl RunningServer {
             auth,
             agents: http_setup::agents(&configuration),
             reload,
-            origins: Origins { listen: address, public_url: settings.public_url.clone() },
+            origins: Origins {
+                listen: address,
+                public_url: settings.public_url.clone(),
+                allow_origins: settings.allow_origins.clone(),
+            },
             approvers,
             sink_fault: sink.for_server(),
             log_lines_dropped: log.dropped(),

@@ -11,7 +11,7 @@ use machine::id::RunId;
 use protocols::ag_ui::{AgUiEncoder, AgUiEvent, AgUiSegment, AgUiVerifier};
 use tokio_util::sync::CancellationToken;
 
-use crate::access::Caller;
+use crate::caller::{Caller, Validity};
 use crate::error::{ApiError, Code};
 use crate::front_end::feed::feed_item;
 use crate::limits::TenantCount;
@@ -36,7 +36,7 @@ pub(super) async fn stream_events(
         ready: VecDeque::new(),
         is_closed: false,
         draining: server.draining.clone(),
-        revoked: caller.revoked.clone(),
+        validity: caller.validity.clone(),
         _open: open,
     };
     let first = writer.encoder.start();
@@ -72,7 +72,7 @@ struct EventWriter {
     /// The terminal event is among the events that are ready.
     is_closed: bool,
     draining: CancellationToken,
-    revoked: CancellationToken,
+    validity: Validity,
     _open: TenantCount,
 }
 
@@ -94,7 +94,7 @@ impl EventWriter {
     async fn read(&mut self) -> Vec<AgUiEvent> {
         let frame = tokio::select! {
             biased;
-            () = self.revoked.cancelled() => {
+            () = self.validity.ended() => {
                 return self.abort(Code::Unauthorized, "the key of this request is no longer valid; the run continues");
             }
             () = self.draining.cancelled() => {

@@ -12,7 +12,7 @@ use machine::id::RunId;
 use protocols::ai_sdk::{Chunk, ChunkEncoder, ChunkVerifier, DONE, VERSION_HEADER};
 use tokio_util::sync::CancellationToken;
 
-use crate::access::Caller;
+use crate::caller::{Caller, Validity};
 use crate::error::ApiError;
 use crate::front_end::feed::feed_item;
 use crate::limits::TenantCount;
@@ -39,7 +39,7 @@ pub(super) async fn stream_chunks(
         ready: VecDeque::new(),
         is_closed: false,
         draining: server.draining.clone(),
-        revoked: caller.revoked.clone(),
+        validity: caller.validity.clone(),
         _open: open,
     };
     let frames = stream::unfold(writer, |mut writer| async move {
@@ -64,7 +64,7 @@ struct ChunkWriter {
     /// `[DONE]` is sent.
     is_closed: bool,
     draining: CancellationToken,
-    revoked: CancellationToken,
+    validity: Validity,
     _open: TenantCount,
 }
 
@@ -87,7 +87,7 @@ impl ChunkWriter {
     async fn read(&mut self, chunks: &mut Vec<Chunk>) {
         let frame = tokio::select! {
             biased;
-            () = self.revoked.cancelled() => {
+            () = self.validity.ended() => {
                 self.encoder.fail("the key of this request is no longer valid; the run continues", chunks);
                 return;
             }

@@ -194,7 +194,10 @@ CREATE FUNCTION record_revoked_grant(
 BEGIN
     PERFORM add_audit(
         p_tenant, now_ms(p_at), 'grant.revoked', p_actor, p_thread,
-        '{"given_by":' || to_json(p_given_by) || ',"grant_id":' || to_json(p_id)
+        -- A person and the key that acted for them are stored as one text, with the character 31 between them.
+        '{"given_by":' || to_json(split_part(p_given_by, chr(31), 1))
+        || coalesce(',"given_via":' || to_json(nullif(split_part(p_given_by, chr(31), 2), '')), '')
+        || ',"grant_id":' || to_json(p_id)
         || coalesce(',"tool":' || to_json(p_tool), '') || '}'
     );
 END $$;

@@ -98,6 +98,8 @@ struct ErrorSent<'a> {
 struct DeniedSent<'a> {
     by: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
+    via: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<&'a str>,
 }
 
@@ -253,7 +255,7 @@ impl<'a> OutcomeFields<'a> {
                 ..Self::default()
             },
             CallResult::Denied { by, reason } => Self {
-                denied: Some(DeniedSent { by: by.as_str(), reason: reason.as_deref() }),
+                denied: Some(DeniedSent { by: by.name(), via: by.via(), reason: reason.as_deref() }),
                 ..Self::default()
             },
             CallResult::Cancelled { reason, text, outcome_unknown } => Self {

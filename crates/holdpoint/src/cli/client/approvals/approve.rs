@@ -109,7 +109,7 @@ fn can_be_approved(held: &Approval) -> Result<(), Problem> {
         return Err(Problem::Api(ApiError::predicted("WRONG_KIND", message)));
     }
     if held.status != "pending" {
-        let by = held.decided_by.as_deref().map(escaped).unwrap_or_default();
+        let by = held.decider().unwrap_or_default();
         let message = format!("{id} is {} by {by} already; nothing was changed", escaped(&held.status));
         return Err(Problem::Api(ApiError::predicted("APPROVAL_NOT_PENDING", message)));
     }

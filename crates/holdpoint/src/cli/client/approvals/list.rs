@@ -102,10 +102,10 @@ pub(super) fn as_text(approval: &Approval, now: i64) -> String {
             let _ = writeln!(text, "  expires in {left}, at {}", escaped(at));
         }
         text.push_str(&how_to_decide(&approval.kind, &approval.id, "  "));
-    } else if let Some(by) = &approval.decided_by {
+    } else if let Some(by) = approval.decider() {
         let remark = approval.reason.as_ref().or(approval.note.as_ref());
         let remark = remark.map(|text| format!(": {}", escaped(text))).unwrap_or_default();
-        let _ = writeln!(text, "  by {}{remark}", escaped(by));
+        let _ = writeln!(text, "  by {by}{remark}");
     }
     text.push('\n');
     text

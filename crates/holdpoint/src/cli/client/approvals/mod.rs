@@ -101,7 +101,7 @@ async fn decide(connection: &Connection, id: &str, verb: &str, body: &Value, jso
 }
 
 fn decision_line(approval: &Approval) -> String {
-    let by = approval.decided_by.as_deref().map(escaped).unwrap_or_default();
+    let by = approval.decider().unwrap_or_default();
     let (id, status, tool) = (escaped(&approval.id), escaped(&approval.status), escaped(&approval.tool));
     let arguments = compact(&approval.arguments);
     let mut text = format!("{id}: {status} by {by}: {tool} {arguments}");
