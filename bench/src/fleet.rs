@@ -218,7 +218,7 @@ fn tables_of_tenants(connection: &Connection) -> Result<Vec<String>, Failure> {
     let mut select = connection.prepare(
         "SELECT name FROM real.sqlite_schema AS found WHERE type = 'table'
          AND EXISTS (SELECT 1 FROM pragma_table_info(found.name, 'real') WHERE name = 'tenant')
-         AND name NOT IN ('audit', 'audit_chains')
+         AND name NOT IN ('audit', 'audit_chains', 'audit_sinks')
          ORDER BY name <> 'threads', name <> 'runs', name",
     )?;
     let names = select.query_map([], |row| row.get(0))?.collect::<rusqlite::Result<Vec<String>>>()?;

@@ -130,7 +130,7 @@ impl SchemaCopy<'_> {
         let sql = "SELECT c.relname::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
             WHERE n.nspname = $1 AND c.relkind IN ('r', 'p') AND NOT c.relispartition
                 AND EXISTS (SELECT 1 FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attname = 'tenant')
-                AND c.relname NOT IN ('audit', 'audit_chains')
+                AND c.relname NOT IN ('audit', 'audit_chains', 'audit_sinks')
             ORDER BY c.relname <> 'threads', c.relname <> 'runs', c.relname";
         let mut tables = Vec::new();
         for row in self.client.query(sql, &[&self.from]).await? {

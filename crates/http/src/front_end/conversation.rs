@@ -9,8 +9,10 @@ use machine::thread::ThreadState;
 use protocols::feed::Item;
 
 use super::feed::event_item;
-use crate::error::ApiError;
+use crate::caller::Caller;
+use crate::error::{ApiError, Code};
 use crate::log_reader::LogReader;
+use crate::paging::{PAGE_BYTES_MAX, json_bytes};
 use crate::server::Server;
 
 /// Events of a run among which `run.started` is searched. It is the first or the second, unless the run was queued.
@@ -89,16 +91,52 @@ pub(crate) async fn begins_after(
     Ok(started.flatten())
 }
 
-/// Every stored event of a run, as translators read it.
-pub(crate) async fn stored_items(
-    server: &Server,
-    tenant: &Tenant,
-    view: &RunView,
-) -> Result<Vec<Item>, ApiError> {
-    let mut reader = LogReader::open(&server.engine, tenant, view, 0).await?;
-    let mut items = Vec::new();
-    while let Some(envelope) = reader.next().await? {
-        items.push(event_item(envelope));
+/// How much of the events of a conversation is in memory for one request. Older runs are left out.
+pub(crate) struct ConversationBudget {
+    bytes_left: usize,
+}
+
+/// Bytes of events that a conversation may have as JSON, beside the newest run.
+const CONVERSATION_BYTES_MAX: usize = 2 * PAGE_BYTES_MAX;
+/// Bytes of events that one run may have to be shown as a whole.
+const RUN_BYTES_MAX: usize = 8 * PAGE_BYTES_MAX;
+
+impl ConversationBudget {
+    pub(crate) const fn new() -> Self {
+        Self { bytes_left: CONVERSATION_BYTES_MAX }
     }
-    Ok(items)
+
+    /// Every stored event of a run, as translators read it. None if the budget is used up; the newest run may have more.
+    pub(crate) async fn read(
+        &mut self,
+        server: &Server,
+        caller: &Caller,
+        view: &RunView,
+        is_newest: bool,
+    ) -> Result<Option<Vec<Item>>, ApiError> {
+        let bytes_max = if is_newest { RUN_BYTES_MAX } else { self.bytes_left };
+        // Whole runs take turns, like every view of a whole run.
+        let _turn = caller.permit.long_json_turn().await;
+        let mut reader = LogReader::open(&server.engine, &caller.tenant, view, 0).await?;
+        let (mut items, mut bytes) = (Vec::new(), 0);
+        while let Some(envelope) = reader.next().await? {
+            bytes += json_bytes(&envelope);
+            if bytes > bytes_max && is_newest {
+                return Err(ApiError::new(
+                    Code::TooLarge,
+                    format!(
+                        "run `{}` is too long to be shown as one message; read its events page by page",
+                        view.id
+                    ),
+                ));
+            }
+            if bytes > bytes_max {
+                self.bytes_left = 0;
+                return Ok(None);
+            }
+            items.push(event_item(envelope));
+        }
+        self.bytes_left = self.bytes_left.saturating_sub(bytes);
+        Ok(Some(items))
+    }
 }

@@ -15,6 +15,7 @@ use protocols::ag_ui::{
     AgUiAnswerable, AgUiAsk, AgUiConversation, AgUiDecision, AgUiInputMessage, AgUiMessage, AgUiRequest,
     AgUiRequestError, AgUiResumeEntry, AgUiSegment, AgUiThreadView, AgUiToolResult, AgUiUserMessage,
 };
+use protocols::feed::Body;
 use serde_json::{Map, Value};
 
 use self::stream::{stream_events, stream_replay};
@@ -22,7 +23,7 @@ use crate::body::check_id;
 use crate::caller::Caller;
 use crate::error::{ApiError, Code, bad_field};
 use crate::extract::{AgentPath, RequestBody};
-use crate::front_end::conversation::{newest_run, newest_runs, stored_items};
+use crate::front_end::conversation::{ConversationBudget, newest_run, newest_runs};
 use crate::front_end::decide::{answer_client_tool, answer_held, find_held};
 use crate::front_end::post::{FrontEndMessage, find_agent, post_message};
 use crate::routes::runs::find_run;
@@ -310,17 +311,22 @@ impl KnownThread {
             .tool_results()
             .map(|result| (result.call_id.clone(), result.message_id.clone()))
             .collect();
-        let mut messages = Vec::new();
-        for shown in newest_runs(server, &caller.tenant, thread, RUNS_MAX).await?.into_iter().rev() {
+        let mut budget = ConversationBudget::new();
+        let mut newest_first = Vec::new();
+        for shown in newest_runs(server, &caller.tenant, thread, RUNS_MAX).await? {
             if run.is_some_and(|run| run.id == shown.view.id) || !caller.may_see(&shown.view.agent) {
                 continue;
             }
-            let mut items = stored_items(server, &caller.tenant, &shown.view).await?;
+            let Some(mut items) = budget.read(server, caller, &shown.view, false).await? else { break };
             if shown.only_user_message {
-                items.retain(|item| matches!(item.body, protocols::feed::Body::UserMessage { .. }));
+                items.retain(|item| matches!(item.body, Body::UserMessage { .. }));
             }
+            newest_first.push(items);
+        }
+        let mut messages = Vec::new();
+        for items in newest_first.iter().rev() {
             let mut conversation = AgUiConversation::new(messages, offered.clone(), result_ids.clone());
-            conversation.read_all(&items);
+            conversation.read_all(items);
             messages = conversation.into_messages();
         }
         Ok(messages)

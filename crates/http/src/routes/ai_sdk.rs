@@ -25,7 +25,7 @@ use crate::body::check_id;
 use crate::caller::Caller;
 use crate::error::{ApiError, Code, bad_field};
 use crate::extract::{AgentPath, QueryParams, RequestBody};
-use crate::front_end::conversation::{begins_after, newest_run, newest_runs, stored_items};
+use crate::front_end::conversation::{ConversationBudget, begins_after, newest_run, newest_runs};
 use crate::front_end::decide::{answer_client_tool, answer_held, find_held};
 use crate::front_end::post::{FrontEndMessage, find_agent, post_message};
 use crate::routes::runs::{find_run, run_refused};
@@ -298,7 +298,7 @@ pub(crate) struct Stopped {
 ///
 /// The messages as the client would have them if it had received every stream, for a page that is loaded again. They
 /// include calls that wait for an approval. The message of a run that is being executed is left out: resume its stream.
-/// At most `limit` runs are shown, the newest ones.
+/// At most `limit` runs are shown, the newest ones, and fewer if their events have more than 8 MiB.
 #[utoipa::path(get, path = "/v1/ai-sdk/{agent}/{chat_id}/messages", tag = "ai-sdk", operation_id = "ai_sdk_messages",
     params(("agent" = String, Path), ("chat_id" = String, Path), ("limit" = Option<u32>, Query)),
     responses((status = 200, description = "The messages, oldest first", body = ChatMessages)))]
@@ -312,16 +312,19 @@ pub(crate) async fn messages(
     let limit = parse_limit(query.text("limit"))?.min(RUNS_MAX);
     let agent = find_agent(&server, &caller, &path.agent)?;
     let thread = find_thread(&server, &caller, &path.chat).await?;
-    let mut messages = Vec::new();
-    for shown in newest_runs(&server, &caller.tenant, &thread, limit).await?.into_iter().rev() {
-        let items = stored_items(&server, &caller.tenant, &shown.view).await?;
+    let mut budget = ConversationBudget::new();
+    let mut newest_first = Vec::new();
+    for shown in newest_runs(&server, &caller.tenant, &thread, limit).await? {
+        let is_newest = newest_first.is_empty();
+        let Some(items) = budget.read(&server, &caller, &shown.view, is_newest).await? else { break };
         let is_written = !is_settled(shown.view.shown_status());
         let mut of_run = run_messages(&items, client_tools(&agent));
         if shown.only_user_message || is_written {
             of_run.retain(|message| message.role == UiRole::User);
         }
-        messages.append(&mut of_run);
+        newest_first.push(of_run);
     }
+    let messages = newest_first.into_iter().rev().flatten().collect();
     Ok(Json(ChatMessages { messages }))
 }
 
