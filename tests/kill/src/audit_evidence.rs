@@ -34,6 +34,12 @@ impl AuditedRecord {
         self.action == action.as_str()
     }
 
+    /// The grant that the record is about.
+    #[must_use]
+    pub fn grant(&self) -> Option<&str> {
+        self.detail.get("grant_id").and_then(Value::as_str)
+    }
+
     /// The decision that the record names.
     #[must_use]
     pub fn decision(&self) -> Option<DecisionId> {

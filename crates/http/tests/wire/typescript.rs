@@ -46,5 +46,5 @@ fn a_stream_of_a_thread_without_the_union_does_not_compile() {
     let compiled = compile(&file);
     std::fs::remove_file(&file).unwrap();
     let text = compiled.expect_err("the items of the stream are not events");
-    assert!(text.contains("ofThreadIsEvent"), "{text}");
+    assert!(text.contains("narrow.ts") && text.contains("TS2322"), "{text}");
 }

@@ -95,11 +95,36 @@ fn judge_thread_changes(evidence: &Evidence, people: &People, is_deleted: bool, 
             format!("{change:?} was accepted {accepted} times of {sent}, and is recorded {count} times")
         });
     }
-    for record in outside_of_runs() {
+    judge_ended_grants(evidence, objections);
+    for record in outside_of_runs().filter(|record| !record.is(AuditAction::GrantRevoked)) {
         let is_known = ThreadChange::ALL.iter().any(|change| record.is(change.action()));
         let all_runs = record.detail.get("run_count").is_none_or(|count| *count == people.messages.len());
         objections.ensure(is_known && all_runs, Rule::AuditIsExact, || format!("no person did {record:?}"));
     }
+}
+
+/// Auto-approval that ends takes every grant of the thread with it, and one that is given again replaces the one before.
+/// The end of each is recorded once, and of no other grant.
+fn judge_ended_grants(evidence: &Evidence, objections: &mut Objections) {
+    let records = &evidence.audit.records;
+    let last = |action| records.iter().rposition(|record| record.is(action));
+    let (last_off, last_on) = (last(AuditAction::AutoApproveOff), last(AuditAction::AutoApproveOn));
+    let mut ends: BTreeMap<&str, usize> = BTreeMap::new();
+    for record in records.iter().filter(|record| record.is(AuditAction::GrantRevoked)) {
+        *ends.entry(record.grant().unwrap_or_default()).or_default() += 1;
+    }
+    for (index, record) in records.iter().enumerate() {
+        let is_on = record.is(AuditAction::AutoApproveOn);
+        let Some(grant) = record.grant().filter(|_| is_on || record.is(AuditAction::GrantGiven)) else {
+            continue;
+        };
+        let has_ended = last_off.is_some_and(|off| index < off) || (is_on && last_on != Some(index));
+        let count = ends.remove(grant).unwrap_or(0);
+        objections.ensure(count == usize::from(has_ended), Rule::AuditIsExact, || {
+            format!("the end of the grant in {record:?} is recorded {count} times, has ended: {has_ended}")
+        });
+    }
+    objections.ensure(ends.is_empty(), Rule::AuditIsExact, || format!("no one gave the grants {ends:?}"));
 }
 
 fn expected_of(run: &RunEvidence) -> Vec<ExpectedRecord> {

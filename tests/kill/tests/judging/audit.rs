@@ -57,7 +57,7 @@ fn assert_missing_and_repeated_are_found((evidence, people): &(Evidence, People)
 
 #[test]
 fn a_missing_or_repeated_record_of_a_permission_or_a_deletion_is_found() {
-    let permissions = ["auto_approve.on", "auto_approve.off", "grant.given"];
+    let permissions = ["auto_approve.on", "auto_approve.off", "grant.given", "grant.revoked"];
     assert_missing_and_repeated_are_found(&world("permitted"), &permissions);
     let deleted = world("deleted");
     assert_missing_and_repeated_are_found(&deleted, &["thread.deleted", "approval.approved"]);
