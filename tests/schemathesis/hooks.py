@@ -8,6 +8,7 @@ import json
 import os
 import threading
 import time
+import uuid
 from collections import Counter, defaultdict
 
 import requests
@@ -67,8 +68,35 @@ def new_grant():
     return next(grant["id"] for grant in grants if grant["thread_id"] == thread)
 
 
-# By the name of the operation: what its path can name, created again where a request uses it up, and a body that fits.
+def chat(text="hello"):
+    """A body of the AI SDK for a chat that does not exist yet."""
+    message = {"id": str(uuid.uuid4()), "role": "user", "parts": [{"type": "text", "text": text}]}
+    return {"id": str(uuid.uuid4()), "messages": [message], "trigger": "submit-message"}
+
+
+def agent_input():
+    """A body of AG-UI for a thread that does not exist yet."""
+    message = {"id": str(uuid.uuid4()), "role": "user", "content": "hello"}
+    return {"threadId": str(uuid.uuid4()), "runId": str(uuid.uuid4()), "messages": [message], "tools": [], "context": []}
+
+
+def chat_path():
+    return {"agent": "clerk", "chat_id": held()["thread_id"]}
+
+
+# By the name of the operation: what its path can name (None if it names nothing), created again where a request uses it up,
+# and a body that fits.
 FRESH = {
+    "create_token": lambda: (None, {"ttl": "15m"}),
+    "ai_sdk_chat": lambda: ("clerk", chat()),
+    "ai_sdk_messages": lambda: (chat_path(), None),
+    "ai_sdk_resume": lambda: (chat_path(), None),
+    "ai_sdk_stop": lambda: (chat_path(), {}),
+    "ag_ui_run": lambda: ("clerk", agent_input()),
+    "copilotkit_run": lambda: ("clerk", agent_input()),
+    "copilotkit_connect": lambda: ("clerk", agent_input()),
+    "copilotkit_stop": lambda: ({"agent": "clerk", "thread_id": held()["thread_id"]}, {}),
+    "copilotkit_single": lambda: (None, {"method": "info"}),
     "approve": lambda: (approval(held()), {"note": "fine"}),
     "reject": lambda: (approval(held()), {"reason": "no", "then": "continue"}),
     "answer": lambda: (approval(held("ask")), {"result": "blue"}),
@@ -150,9 +178,11 @@ def before_call(context, case, kwargs):
     with lock:
         turn = turns[operation]
         turns[operation] += 1
-        if turn % 4 != 3 and case.path_parameters and is_as_described(case, "path"):
+        if turn % 4 != 3 and (not case.path_parameters or is_as_described(case, "path")):
             name, body = existing(operation, turn)
-    if name is not None:
+    if isinstance(name, dict):
+        case.path_parameters = name
+    elif name is not None and case.path_parameters:
         case.path_parameters = {key: name for key in case.path_parameters}
     # The body stays as it was drawn in every third request, and wherever it was drawn to be wrong.
     if body is not None and turn % 3 != 2 and case.meta.generation.mode.is_positive:

@@ -134,6 +134,10 @@ impl Draft<'_> {
         if let Intercept::Suspend(plugin, request) = hook {
             return self.hold(call, tool, gated, alloc::vec![Asker::Plugin((*plugin).clone())], request);
         }
+        // Nothing of a write was sent, but another attempt that no person decided on would look like its repetition.
+        if is_unsent && call.class.is_some_and(|class| !class.repeatable()) {
+            return self.refuse(call, CallErrorCode::NotSent, "the tool changed before the call was sent");
+        }
         let loosened_by = self.loosened_by(call, tool, gated);
         self.execute(call, tool, gated, rule_of(verdict.as_ref()), lifted_by.or(loosened_by))
     }

@@ -8,7 +8,7 @@ use machine::policy::{OnReject, Policy};
 use machine::status::{CallStatus, RunStatus, WaitingOn};
 use machine::suspension::{Held, ResumeMode};
 use machine::termination::{StopCode, Termination};
-use machine::tool::Tool;
+use machine::tool::{Approval, Tool};
 use machine::{Input, InputOutcome, Rejection};
 use serde_json::json;
 
@@ -78,6 +78,22 @@ fn b5_a_tool_that_changes_before_an_attempt_is_sent_voids_the_approval_too() {
     assert_eq!(names(&events), ["tool.approval_voided", "tool.approval_requested", "run.waiting"]);
     story.approves("A");
     assert_eq!((story.status("A"), story.call("A").attempts), (CallStatus::Running, 2));
+}
+
+/// Nothing of the first attempt was sent. But the log cannot show that, and no person decided on a second one.
+#[test]
+fn b5_a_write_that_needs_no_approval_is_not_tried_again_when_its_tool_changes() {
+    let mut story = Story::begin();
+    story.tools.get_mut("transfer").unwrap().approval = Approval::Never;
+    story.asks_for(&[("A", "transfer")]);
+    assert_eq!((story.status("A"), story.call("A").attempts), (CallStatus::Running, 1));
+    redefine(&mut story, "transfer");
+    let unsent = GateInput { unsent_attempt: Some(1), ..story.gated("A") };
+    let events = story.ok(Input::Gated(unsent));
+    assert!(
+        matches!(&events[0].fact, Fact::ExecutionFailed { error, .. } if error.code == CallErrorCode::NotSent)
+    );
+    assert_eq!(story.names().iter().filter(|name| **name == "tool.execution_started").count(), 1);
 }
 
 #[test]
