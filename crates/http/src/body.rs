@@ -17,6 +17,7 @@ pub use policy::PolicyFields;
 pub use report::{Report, ReportContent, ReportOutcome};
 pub use strict::{BODY_DEPTH_MAX, BODY_NODES_MAX, parse_strict};
 pub(crate) use strict::{check_text, parse_strict_checked};
+pub(crate) use text::REASON_CHARS_MAX;
 pub use text::{Id, Text, check_id};
 pub use thread::{AdminReload, AutoApprove, Interrupt, PostThread};
 pub use token::PostToken;

@@ -91,8 +91,10 @@ impl<'de, const MIN: usize, const MAX: usize> Deserialize<'de> for Text<MIN, MAX
     }
 }
 
+/// Maximum length of an approver's remark.
+pub(crate) const REASON_CHARS_MAX: usize = 4_000;
 /// An approver's remark about a decision.
-pub(crate) type Remark = Text<0, 4_000>;
+pub(crate) type Remark = Text<0, REASON_CHARS_MAX>;
 /// How the tool or client that performed a call describes its failure.
 pub(crate) type FaultText = Text<0, 65_536>;
 /// A log line of a tool.

@@ -10,8 +10,9 @@ use machine::inbox::{Refusal, Verdict};
 use machine::suspension::SuspensionKind;
 use serde_json::Value;
 
+use crate::body::REASON_CHARS_MAX;
 use crate::caller::Caller;
-use crate::error::{ApiError, Code};
+use crate::error::{ApiError, Code, bad_field};
 use crate::server::Server;
 use crate::submit_decision::decide;
 
@@ -24,6 +25,17 @@ pub(crate) async fn find_held(
 ) -> Result<Option<SuspensionView>, ApiError> {
     let found = server.engine.approval(&caller.tenant, &SuspensionId::from(id)).await?;
     Ok(found.filter(|held| held.run == run.id && held.kind.needs_person()))
+}
+
+/// A reason is as long as one over REST.
+pub(crate) fn check_reason(field: &str, reason: Option<String>) -> Result<Option<String>, ApiError> {
+    if reason.as_ref().is_some_and(|reason| reason.chars().count() > REASON_CHARS_MAX) {
+        let why = format!(
+            "a reason has more than {REASON_CHARS_MAX} characters, and nothing was decided; shorten it"
+        );
+        return Err(bad_field(field, &why));
+    }
+    Ok(reason)
 }
 
 /// Submits the answer. True if the run has processed one, or will. A decision that another approver took first stays in

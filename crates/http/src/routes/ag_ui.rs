@@ -24,7 +24,7 @@ use crate::caller::Caller;
 use crate::error::{ApiError, Code, bad_field};
 use crate::extract::{AgentPath, RequestBody};
 use crate::front_end::conversation::{ConversationBudget, newest_run, newest_runs};
-use crate::front_end::decide::{answer_client_tool, answer_held, find_held};
+use crate::front_end::decide::{answer_client_tool, answer_held, check_reason, find_held};
 use crate::front_end::post::{FrontEndMessage, find_agent, post_message};
 use crate::routes::runs::find_run;
 use crate::routes::threads::find_thread;
@@ -226,12 +226,18 @@ impl KnownThread {
             caller.may_decide(held.kind, server)?;
             let decision = AgUiDecision::from_entry(entry, answerable(held.kind))
                 .map_err(|invalid| bad_field("resume", &format!("{invalid}; nothing was done")))?;
-            answers.push((held, to_answer(decision)));
+            answers.push((held, to_answer(decision)?));
         }
         let mut decided = BTreeSet::new();
         for (held, answer) in answers {
-            if answer_held(server, caller, &held, answer).await? {
-                decided.insert(held.id.as_str().to_owned());
+            match answer_held(server, caller, &held, answer).await {
+                Ok(true) => {
+                    decided.insert(held.id.as_str().to_owned());
+                }
+                Ok(false) => {}
+                // An answer before it is accepted. The segment ends with an interrupt for the call that is still held.
+                Err(refused) if refused.code == Code::InvalidArguments && !decided.is_empty() => {}
+                Err(refused) => return Err(refused),
             }
         }
         for result in &tool_results {
@@ -368,10 +374,10 @@ const fn answerable(kind: SuspensionKind) -> AgUiAnswerable {
     }
 }
 
-fn to_answer(decision: AgUiDecision) -> Answer {
+fn to_answer(decision: AgUiDecision) -> Result<Answer, ApiError> {
     let resume = |resumption| Answer::Resume(resumption);
     let cancel = |reason| Answer::Cancel(Cancellation { reason, ..Cancellation::default() });
-    match decision {
+    Ok(match decision {
         AgUiDecision::Approve { edited } => resume(Resumption { arguments: edited, ..Resumption::default() }),
         AgUiDecision::Answer { result } => {
             resume(Resumption { payload: Payload::Result(Arc::new(result)), ..Resumption::default() })
@@ -380,10 +386,10 @@ fn to_answer(decision: AgUiDecision) -> Answer {
             resume(Resumption { payload: Payload::Error(error), ..Resumption::default() })
         }
         AgUiDecision::Retry => resume(Resumption::default()),
-        AgUiDecision::Deny { reason } => cancel(reason),
+        AgUiDecision::Deny { reason } => cancel(check_reason("resume", reason)?),
         AgUiDecision::GiveUp => cancel(None),
         AgUiDecision::Cancel { reason } => cancel(Some(reason.to_owned())),
-    }
+    })
 }
 
 /// The suspension that holds the call for the front end.

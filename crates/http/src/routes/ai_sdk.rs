@@ -26,7 +26,7 @@ use crate::caller::Caller;
 use crate::error::{ApiError, Code, bad_field};
 use crate::extract::{AgentPath, QueryParams, RequestBody};
 use crate::front_end::conversation::{ConversationBudget, begins_after, newest_run, newest_runs};
-use crate::front_end::decide::{answer_client_tool, answer_held, find_held};
+use crate::front_end::decide::{answer_client_tool, answer_held, check_reason, find_held};
 use crate::front_end::post::{FrontEndMessage, find_agent, post_message};
 use crate::routes::runs::{find_run, run_refused};
 use crate::routes::threads::find_thread;
@@ -165,7 +165,7 @@ async fn continue_run(
             .filter(|held| held.kind == SuspensionKind::Approval)
             .ok_or_else(|| ApiError::no_approval(&decision.approval_id))?;
         caller.may_decide(held.kind, server)?;
-        approvals.push((held, to_answer(decision)));
+        approvals.push((held, to_answer(decision)?));
     }
     let (mut awaited_approvals, mut awaited_outputs) = (Vec::new(), Vec::new());
     for (held, answer) in approvals {
@@ -188,11 +188,12 @@ async fn continue_run(
     stream_chunks(server, caller, &view, encoder, verifier).await
 }
 
-fn to_answer(decision: AiDecision) -> Answer {
+fn to_answer(decision: AiDecision) -> Result<Answer, ApiError> {
+    let reason = check_reason("messages", decision.reason)?;
     if decision.approved {
-        return Answer::Resume(Resumption::default());
+        return Ok(Answer::Resume(Resumption::default()));
     }
-    Answer::Cancel(Cancellation { reason: decision.reason, ..Cancellation::default() })
+    Ok(Answer::Cancel(Cancellation { reason, ..Cancellation::default() }))
 }
 
 /// Names of the tools that the front end executes.

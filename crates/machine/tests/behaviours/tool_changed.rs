@@ -130,7 +130,7 @@ fn b5_a_changed_tool_is_held_even_without_another_asker() {
     // A grant for the thread, or a tool that needs no approval now, was not what the person was shown.
     let mut story = holding("transfer");
     redefine(&mut story, "transfer");
-    let now = Tool { approval: machine::tool::Approval::Never, ..story.tools["transfer"].clone() };
+    let now = Tool { approval: Approval::Never, ..story.tools["transfer"].clone() };
     story.tools.insert("transfer".into(), now);
     story.grants = vec![crate::story::auto_approval()];
     story.approves("A");

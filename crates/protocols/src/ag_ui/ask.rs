@@ -2,11 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde_json::Value;
-
-use super::request::{
-    AgUiInputMessage, AgUiRequest, AgUiResumeEntry, AgUiResumeStatus, AgUiToolResult, AgUiUserMessage,
-};
+use super::request::{AgUiInputMessage, AgUiRequest, AgUiResumeEntry, AgUiToolResult, AgUiUserMessage};
 
 /// What the caller knows of the thread, from durable state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -46,9 +42,8 @@ impl AgUiRequest {
     pub fn ask(&self, thread: &AgUiThreadView) -> AgUiAsk {
         let messages = self.new_user_messages(&thread.message_ids);
         let tool_results = self.open_tool_results(thread);
-        let entries = self.resume_entries(thread);
-        if !entries.is_empty() {
-            return AgUiAsk::Resume { entries, tool_results, messages };
+        if !self.resume.is_empty() {
+            return AgUiAsk::Resume { entries: self.resume.clone(), tool_results, messages };
         }
         if !tool_results.is_empty() {
             return AgUiAsk::ToolResults { tool_results, messages };
@@ -93,25 +88,4 @@ impl AgUiRequest {
         }
         results
     }
-
-    /// The answers in `resume`. The legacy form names no interrupt, so it counts only if exactly one is open.
-    fn resume_entries(&self, thread: &AgUiThreadView) -> Vec<AgUiResumeEntry> {
-        let Some(legacy) = self.legacy_resume.as_ref().filter(|_| self.resume.is_empty()) else {
-            return self.resume.clone();
-        };
-        let mut open = thread.open_interrupts.keys();
-        match (open.next(), open.next()) {
-            (Some(interrupt_id), None) => vec![AgUiResumeEntry {
-                interrupt_id: interrupt_id.clone(),
-                status: AgUiResumeStatus::Resolved(Some(legacy_payload(legacy))),
-            }],
-            (Some(_), Some(_)) | (None, _) => Vec::new(),
-        }
-    }
-}
-
-/// The hook that sends the legacy form can only send text, so an answer with several fields is JSON text.
-fn legacy_payload(answer: &Value) -> Value {
-    let parsed = answer.as_str().and_then(|text| serde_json::from_str::<Value>(text).ok());
-    parsed.filter(Value::is_object).unwrap_or_else(|| answer.clone())
 }

@@ -91,6 +91,12 @@ impl AgUiDecision {
 fn approval(payload: Option<&Value>) -> Result<AgUiDecision, &'static str> {
     const FORM: &str = "the payload must be an object with `approved`: true or false";
     let payload = payload.and_then(Value::as_object).ok_or(FORM)?;
+    // A misspelt field must not approve anything.
+    if payload.keys().any(|field| !["approved", "editedArgs", "reason"].contains(&field.as_str())) {
+        return Err(
+            "the payload has a field that is not known; it may have `approved`, `editedArgs` and `reason`",
+        );
+    }
     if !payload.get("approved").and_then(Value::as_bool).ok_or(FORM)? {
         let reason = match payload.get("reason") {
             None => None,
@@ -122,7 +128,7 @@ fn doubt(payload: Option<&Value>) -> Result<AgUiDecision, &'static str> {
             Some("give_up") => Ok(AgUiDecision::GiveUp),
             Some(_) | None => Err(FORM),
         },
-        (None, Some(result)) => Ok(AgUiDecision::Answer { result: result.clone() }),
-        (Some(_), Some(_)) | (None, None) => Err(FORM),
+        (None, Some(result)) if payload.len() == 1 => Ok(AgUiDecision::Answer { result: result.clone() }),
+        (None, Some(_)) | (Some(_), Some(_)) | (None, None) => Err(FORM),
     }
 }

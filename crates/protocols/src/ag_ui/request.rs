@@ -27,10 +27,9 @@ pub struct AgUiRequest {
     pub context: Vec<AgUiContext>,
     pub state: Option<Value>,
     pub forwarded_props: Option<Value>,
-    /// At most one entry per interrupt.
+    /// At most one entry per interrupt. The form before it, `forwardedProps.command.resume`, is not read: it names no
+    /// interrupt, so an answer that is sent again would decide the next one.
     pub resume: Vec<AgUiResumeEntry>,
-    /// `forwardedProps.command.resume`: an answer in the form that preceded `resume`. It names no interrupt.
-    pub legacy_resume: Option<Value>,
 }
 
 /// A message of the client's history. Only messages of users and results of client tools are ever taken from it.
@@ -127,8 +126,6 @@ impl AgUiRequest {
     pub fn parse(body: &Value) -> Result<Self, AgUiRequestError> {
         let input = AgUiObject::new(body, String::new())?;
         let forwarded_props = input.value("forwardedProps").filter(|props| !props.is_null()).cloned();
-        let legacy_resume =
-            forwarded_props.as_ref().and_then(|props| props.get("command")?.get("resume")).cloned();
         input.required("messages")?;
         Ok(Self {
             thread_id: input.id("threadId")?,
@@ -139,7 +136,6 @@ impl AgUiRequest {
             tools: tools(&input)?,
             context: context(&input)?,
             state: input.value("state").filter(|state| !state.is_null()).cloned(),
-            legacy_resume: legacy_resume.filter(|answer| !answer.is_null()),
             forwarded_props,
             resume: resume(&input)?,
         })

@@ -1,5 +1,6 @@
 //! Reads what the client posts: a new, edited or regenerated message, or answers to calls of a held run.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde_json::{Value, json};
@@ -171,10 +172,22 @@ fn continued(message: &Value, path: &JsonPath<'_>) -> Result<ChatAction, ChatReq
             outputs.extend(client_output(part, &path)?);
         }
     }
+    if let Some(decision) = contradicted(&decisions) {
+        let why = format!("two parts answer the approval `{}` differently", decision.approval_id);
+        return Err(path.error(&why));
+    }
     if decisions.len() > ANSWERS_MAX || outputs.len() > ANSWERS_MAX {
         return Err(path.error(&format!("more than {ANSWERS_MAX} answers; send fewer at once")));
     }
     Ok(ChatAction::Continue { message_id, decisions, outputs, seen })
+}
+
+fn contradicted(decisions: &[AiDecision]) -> Option<&AiDecision> {
+    let mut given: BTreeMap<&str, bool> = BTreeMap::new();
+    decisions.iter().find(|decision| {
+        let first = *given.entry(&decision.approval_id).or_insert(decision.approved);
+        first != decision.approved
+    })
 }
 
 fn decision(part: &Value, path: &JsonPath<'_>) -> Result<Option<AiDecision>, ChatRequestError> {

@@ -113,21 +113,14 @@ fn stale_answers_are_carried_with_the_new_message_that_needed_them() {
     assert_eq!(ids(&ask), (vec!["gone"], Vec::new(), vec!["u2"]));
 }
 
+/// It names no interrupt: the same request sent again would decide the next one.
 #[test]
-fn legacy_answer_counts_only_for_the_one_open_interrupt() {
-    let legacy = json!({"command": {"resume": "{\"approved\":true}"}});
-    let asked = |interrupts: &[(&str, &str)]| {
-        request(&[user("u1"), assistant("a1")], json!([]), legacy.clone()).ask(&thread(
-            &["u1"],
-            &[],
-            interrupts,
-        ))
-    };
-    let AgUiAsk::Resume { entries, .. } = asked(&[("i1", "c1")]) else { panic!("not an answer") };
-    assert_eq!(entries[0].interrupt_id, "i1");
-    assert_eq!(entries[0].status, AgUiResumeStatus::Resolved(Some(json!({"approved": true}))));
-    assert_eq!(asked(&[("i1", "c1"), ("i2", "c2")]), AgUiAsk::Nothing);
-    assert_eq!(asked(&[]), AgUiAsk::Nothing);
-    let both = request(&[], json!([{"interruptId": "i2", "status": "cancelled"}]), legacy);
-    assert_eq!(ids(&both.ask(&thread(&[], &[], &[("i1", "c1")]))).0, ["i2"], "`resume` is authoritative");
+fn an_answer_in_the_form_that_names_no_interrupt_decides_nothing() {
+    for answer in [json!("{\"approved\":true}"), json!({"approved": true}), json!({"choice": "retry"})] {
+        let legacy = json!({"command": {"resume": answer}});
+        for open in [&[("i1", "c1")][..], &[]] {
+            let ask = request(&[user("u1"), assistant("a1")], json!([]), legacy.clone());
+            assert_eq!(ask.ask(&thread(&["u1"], &[], open)), AgUiAsk::Nothing);
+        }
+    }
 }

@@ -40,7 +40,6 @@ fn known_members_are_read_and_unknown_ones_are_left_out() {
     assert_eq!((result.call_id.as_str(), result.error.as_deref()), ("c1", Some("too large")));
     assert_eq!(request.tools[0].parameters, Some(json!({"type": "object"})));
     assert_eq!(request.context[0].value, "Paris");
-    assert_eq!(request.legacy_resume, Some(json!("yes")));
     let answers: Vec<_> = request.resume.iter().map(|entry| entry.interrupt_id.as_str()).collect();
     assert_eq!(answers, ["i1", "i2"], "an answer that is given twice counts once");
     assert_eq!(request.resume[1].status, AgUiResumeStatus::Cancelled);
@@ -79,7 +78,7 @@ fn null_stands_for_an_absent_state_and_absent_props_and_for_nothing_else() {
     with_nulls["forwardedProps"] = Value::Null;
     with_nulls["tools"][0]["parameters"] = Value::Null;
     let request = AgUiRequest::parse(&with_nulls).unwrap();
-    assert_eq!((request.state, request.forwarded_props, request.legacy_resume), (None, None, None));
+    assert_eq!((request.state, request.forwarded_props), (None, None));
     for name in ["resume", "tools", "context", "parentRunId", "protocolVersion", "messages"] {
         let mut body = body();
         body[name] = Value::Null;

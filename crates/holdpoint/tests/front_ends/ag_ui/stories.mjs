@@ -149,10 +149,24 @@ const stories = {
   async 'nothing but a literal yes approves'() {
     const page = new Page();
     const interrupts = held(await page.say('write'));
-    for (const payload of [{ approved: 'true' }, { approved: 1 }, {}, null, true, 'yes']) {
+    const misspelt = { approved: true, edited_args: { path: 'other.txt' } };
+    for (const payload of [{ approved: 'true' }, { approved: 1 }, {}, null, true, 'yes', misspelt]) {
       await assert.rejects(page.answer(interrupts, payload), /400|BAD_REQUEST/, JSON.stringify(payload));
     }
+    const unnamed = new Page(page.threadId, page.messages);
+    held(await unnamed.run({ forwardedProps: { command: { resume: { approved: true } } } }));
     assert.equal((await page.rest('GET', `/v1/approvals/${interrupts[0].id}`)).status, 'pending');
+  },
+
+  async 'an answer that is refused beside one that is accepted leaves its call held'() {
+    const page = new Page();
+    const [first, second] = held(await page.say('both'));
+    const resume = [first, second].map(({ id }) => ({ interruptId: id, status: 'resolved', payload: { approved: true } }));
+    resume[1].payload.editedArgs = {};
+    const rest = held(await page.run({ resume }));
+    assert.deepEqual(rest.map(({ id }) => id), [second.id]);
+    succeeded(await page.answer(rest, { approved: true }));
+    assert.equal(page.results.length, 2);
   },
 
   async 'the front end executes a tool that the server knows'() {
