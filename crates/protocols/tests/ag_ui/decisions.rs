@@ -16,7 +16,7 @@ fn resolved(held: AgUiAnswerable, payload: Value) -> Result<AgUiDecision, AgUiIn
 
 #[test]
 fn literal_true_approves_and_edits_replace_the_arguments() {
-    let plain = resolved(AgUiAnswerable::Approval, json!({"approved": true, "note": 1}));
+    let plain = resolved(AgUiAnswerable::Approval, json!({"approved": true}));
     assert_eq!(plain, Ok(AgUiDecision::Approve { edited: None }));
     let edited = resolved(AgUiAnswerable::Approval, json!({"approved": true, "editedArgs": {"to": "b"}}));
     assert_eq!(edited, Ok(AgUiDecision::Approve { edited: Some(json!({"to": "b"})) }));
@@ -34,6 +34,8 @@ fn false_denies_with_its_reason() {
 #[test]
 fn anything_else_decides_nothing() {
     let payloads = [
+        json!({"approved": true, "edited_args": {"to": "b"}}),
+        json!({"approved": true, "note": 1}),
         json!(true),
         json!("true"),
         json!("yes"),

@@ -201,6 +201,21 @@ fn malformed_fields_are_named() {
 }
 
 #[test]
+fn two_parts_that_answer_one_approval_differently_are_refused() {
+    let part = |call: &str, approved: bool| {
+        json!({"type": "dynamic-tool", "toolName": "pay", "toolCallId": call, "state": "approval-responded", "input": {},
+            "approval": {"id": "apr_1", "approved": approved}})
+    };
+    for (one, other) in [(true, false), (false, true)] {
+        let parts = json!([part("c", one), part("d", other)]);
+        let why = refused(&body(&[user("u1", "hi"), assistant(&parts)]));
+        assert!(why.contains("apr_1"), "{why}");
+    }
+    let parts = json!([part("c", true), part("d", true)]);
+    assert!(matches!(action(&body(&[user("u1", "hi"), assistant(&parts)])), ChatAction::Continue { .. }));
+}
+
+#[test]
 fn sizes_are_bounded() {
     let request = body(&vec![json!({}); MESSAGES_MAX + 1]);
     assert_eq!(refused(&request), "`messages`: 10001 entries, at most 10000");
