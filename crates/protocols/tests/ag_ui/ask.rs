@@ -1,6 +1,6 @@
 //! What a request asks for, by what the thread has.
 
-use protocols::ag_ui::{AgUiAsk, AgUiRequest, AgUiResumeStatus, AgUiThreadView};
+use protocols::ag_ui::{AgUiAsk, AgUiRequest, AgUiThreadView};
 use serde_json::{Value, json};
 
 fn user(id: &str) -> Value {
