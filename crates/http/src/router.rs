@@ -343,7 +343,8 @@ fn relax_one_of(schema: &mut RefOr<Schema>) {
 }
 
 /// Operations that accept an empty body as `{}`.
-const NO_BODY_NEEDED: [&str; 4] = ["approve", "reject", "interrupt_run", "reload"];
+const NO_BODY_NEEDED: [&str; 6] =
+    ["approve", "reject", "interrupt_run", "reload", "ai_sdk_stop", "copilotkit_stop"];
 
 fn set_body_required(operation: &mut Operation) {
     let may_be_empty = operation.operation_id.as_deref().is_some_and(|id| NO_BODY_NEEDED.contains(&id));

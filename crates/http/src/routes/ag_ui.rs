@@ -42,7 +42,7 @@ const RUNS_MAX: usize = 100;
 /// a stream of AG-UI events. With `protocolVersion` it speaks 1.0, otherwise the dialect before it.
 #[utoipa::path(post, path = "/v1/ag-ui/{agent}", tag = "ag-ui", operation_id = "ag_ui_run",
     params(("agent" = String, Path)), request_body = Object,
-    responses((status = 200, description = "A stream of AG-UI events", body = String, content_type = "text/event-stream")))]
+    responses((status = 200, description = "A stream of AG-UI events", body = Object, content_type = "text/event-stream")))]
 pub(crate) async fn run(
     State(server): State<Arc<Server>>,
     caller: Caller,

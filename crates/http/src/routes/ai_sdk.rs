@@ -49,7 +49,7 @@ const RUNS_MAX: usize = 100;
 /// client tools are taken from the posted history.
 #[utoipa::path(post, path = "/v1/ai-sdk/{agent}", tag = "ai-sdk", operation_id = "ai_sdk_chat",
     params(("agent" = String, Path)), request_body = Object,
-    responses((status = 200, description = "A UI message stream", body = String, content_type = "text/event-stream")))]
+    responses((status = 200, description = "A UI message stream", body = Object, content_type = "text/event-stream")))]
 pub(crate) async fn chat(
     State(server): State<Arc<Server>>,
     caller: Caller,
@@ -225,7 +225,7 @@ impl FromRequestParts<Arc<Server>> for ChatPath {
 /// Replays the response that is being written from its beginning, and continues it. 204 if nothing is being written.
 #[utoipa::path(get, path = "/v1/ai-sdk/{agent}/{chat_id}/stream", tag = "ai-sdk", operation_id = "ai_sdk_resume",
     params(("agent" = String, Path), ("chat_id" = String, Path)),
-    responses((status = 200, description = "A UI message stream", body = String, content_type = "text/event-stream"),
+    responses((status = 200, description = "A UI message stream", body = Object, content_type = "text/event-stream"),
         (status = 204, description = "No response is being written")))]
 pub(crate) async fn resume(
     State(server): State<Arc<Server>>,

@@ -55,7 +55,7 @@ fn describe_agents(server: &Server, caller: &Caller) -> Value {
 /// The same as `POST /v1/ag-ui/{agent}`.
 #[utoipa::path(post, path = "/v1/copilotkit/agent/{agent}/run", tag = "copilotkit", operation_id = "copilotkit_run",
     params(("agent" = String, Path)), request_body = Object,
-    responses((status = 200, description = "A stream of AG-UI events", body = String, content_type = "text/event-stream")))]
+    responses((status = 200, description = "A stream of AG-UI events", body = Object, content_type = "text/event-stream")))]
 pub(crate) async fn run(
     State(server): State<Arc<Server>>,
     caller: Caller,
@@ -71,7 +71,7 @@ pub(crate) async fn run(
 /// Replays the messages of the thread, and what its run waits for. A run that executes is followed.
 #[utoipa::path(post, path = "/v1/copilotkit/agent/{agent}/connect", tag = "copilotkit", operation_id = "copilotkit_connect",
     params(("agent" = String, Path)), request_body = Object,
-    responses((status = 200, description = "A stream of AG-UI events", body = String, content_type = "text/event-stream")))]
+    responses((status = 200, description = "A stream of AG-UI events", body = Object, content_type = "text/event-stream")))]
 pub(crate) async fn connect(
     State(server): State<Arc<Server>>,
     caller: Caller,
@@ -158,7 +158,7 @@ async fn stop_thread(
 #[utoipa::path(post, path = "/v1/copilotkit", tag = "copilotkit", operation_id = "copilotkit_single",
     request_body = Object,
     responses((status = 200, description = "The response of the method: JSON, or a stream of AG-UI events",
-        content((Object = "application/json"), (String = "text/event-stream")))))]
+        content((Object = "application/json"), (Object = "text/event-stream")))))]
 pub(crate) async fn single(
     State(server): State<Arc<Server>>,
     caller: Caller,
