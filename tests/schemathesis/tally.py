@@ -9,6 +9,7 @@ import json
 import os
 import sys
 import time
+import uuid
 
 import jsonschema_rs
 import requests
@@ -95,6 +96,30 @@ def thread_events():
     return counts
 
 
+def front_ends(tally):
+    """Requests of the protocols of front ends that fit. Drawn bodies nearly never do: the document describes them as objects."""
+    def chat():
+        message = {"id": str(uuid.uuid4()), "role": "user", "parts": [{"type": "text", "text": "hello"}]}
+        return {"id": str(uuid.uuid4()), "messages": [message], "trigger": "submit-message"}
+
+    def agent_input():
+        message = {"id": str(uuid.uuid4()), "role": "user", "content": "hello"}
+        return {"threadId": str(uuid.uuid4()), "runId": str(uuid.uuid4()), "messages": [message], "tools": [], "context": []}
+
+    asked = {
+        "ai_sdk_chat": ("/v1/ai-sdk/clerk", chat),
+        "ag_ui_run": ("/v1/ag-ui/clerk", agent_input),
+        "copilotkit_run": ("/v1/copilotkit/agent/clerk/run", agent_input),
+        "copilotkit_connect": ("/v1/copilotkit/agent/clerk/connect", agent_input),
+        "copilotkit_single": ("/v1/copilotkit", lambda: {"method": "info"}),
+    }
+    for operation, (path, body) in asked.items():
+        counts = tally.setdefault(operation, {})
+        for _ in range(SUCCESSES_MIN):
+            answer = requests.post(f"{URL}{path}", headers=HEADERS, json=body(), timeout=20)
+            counts[str(answer.status_code)] = counts.get(str(answer.status_code), 0) + 1
+
+
 def report(document, counts):
     """As the tool of a run that waits for it; the same once more is refused."""
     is_right = {
@@ -128,6 +153,7 @@ def main():
     asked_again(document, tally)
     tally["stream_approvals"] = stream_approvals(document, jsonschema_rs.validator_for(schema))
     tally["thread_events"] = thread_events()
+    front_ends(tally)
     report(document, tally.setdefault("report", {}))
     operations = [
         operation["operationId"]

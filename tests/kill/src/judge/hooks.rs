@@ -14,7 +14,7 @@ use crate::stories::{GATE, Gate};
 
 pub(super) fn judge(evidence: &Evidence, run: &RunEvidence, moment: Moment, objections: &mut Objections) {
     let asked: Vec<_> = evidence.questions.iter().filter(|asked| asked.run == run.view.id).collect();
-    judge_questions(&asked, objections);
+    judge_questions(evidence, &asked, objections);
     let recorded = recorded(run);
     for (key, count) in &recorded {
         let was_asked = asked.iter().any(|asked| asked.key == *key);
@@ -36,9 +36,18 @@ pub(super) fn judge(evidence: &Evidence, run: &RunEvidence, moment: Moment, obje
     }
 }
 
-fn judge_questions(asked: &[&AskedQuestion], objections: &mut Objections) {
+/// What a node logs that was away until other nodes had taken its runs.
+const LOST_LEASE: &str = "this node lost its lease";
+
+/// A node that was paused past its lease may still ask about its old copy of a run, and reads the newer state of the hook
+/// for the question. The store refuses what it makes of the answer.
+fn judge_questions(evidence: &Evidence, asked: &[&AskedQuestion], objections: &mut Objections) {
+    let was_away = |process: u32| {
+        let mut of_process = evidence.complaints.iter().filter(|complaint| complaint.process == process);
+        of_process.any(|complaint| complaint.words.contains(LOST_LEASE))
+    };
     for asked in asked {
-        objections.ensure(!asked.is_recorded, Rule::HookAnswerIsKept, || {
+        objections.ensure(!asked.is_recorded || was_away(asked.process), Rule::HookAnswerIsKept, || {
             format!("process {} asked `{}` although the answer was recorded", asked.process, asked.key)
         });
     }
