@@ -26,6 +26,7 @@ use crate::extract::{AgentPath, RequestBody};
 use crate::front_end::conversation::{ConversationBudget, newest_run, newest_runs};
 use crate::front_end::decide::{answer_client_tool, answer_held, check_reason, find_held};
 use crate::front_end::post::{FrontEndMessage, find_agent, post_message};
+use crate::limits::TenantCount;
 use crate::routes::runs::find_run;
 use crate::routes::threads::find_thread;
 use crate::server::Server;
@@ -162,6 +163,8 @@ pub(crate) struct KnownThread {
     /// The run in front, or the newest one.
     newest: Option<RunView>,
     view: AgUiThreadView,
+    /// Taken before the request changes anything.
+    open: TenantCount,
 }
 
 impl KnownThread {
@@ -173,6 +176,7 @@ impl KnownThread {
     ) -> Result<Self, ApiError> {
         check_id("threadId", &request.thread_id)?;
         check_id("runId", &request.run_id)?;
+        let open = server.open_stream(&caller.tenant)?;
         let thread = match find_thread(server, caller, &ThreadId::from(request.thread_id.as_str())).await {
             Ok(thread) => Some(thread),
             Err(error) if error.code == Code::ThreadNotFound => None,
@@ -200,7 +204,7 @@ impl KnownThread {
                 SuspensionKind::External | SuspensionKind::ChildRun => {}
             }
         }
-        Ok(Self { thread, newest, view })
+        Ok(Self { thread, newest, view, open })
     }
 
     /// Gives the client's answers to the run that waits for them, and streams what follows. A client without an answer
@@ -253,7 +257,7 @@ impl KnownThread {
         let mut segment = self.segment(server, caller, agent, request, &now).await?;
         segment.new_after = view.seq;
         segment.decided = decided;
-        stream_events(server, caller, &now, segment).await
+        stream_events(server, caller, &now, segment, self.open).await
     }
 
     async fn stream(
@@ -266,7 +270,7 @@ impl KnownThread {
         new_after: u64,
     ) -> Result<Response, ApiError> {
         let segment = self.segment(server, caller, agent, request, run).await?;
-        stream_events(server, caller, run, AgUiSegment { new_after, ..segment }).await
+        stream_events(server, caller, run, AgUiSegment { new_after, ..segment }, self.open).await
     }
 
     /// The thread as it is: its messages, and what its run waits for. A run that executes is followed.

@@ -28,6 +28,7 @@ use crate::extract::{AgentPath, QueryParams, RequestBody};
 use crate::front_end::conversation::{ConversationBudget, begins_after, newest_run, newest_runs};
 use crate::front_end::decide::{answer_client_tool, answer_held, check_reason, find_held};
 use crate::front_end::post::{FrontEndMessage, find_agent, post_message};
+use crate::limits::TenantCount;
 use crate::routes::runs::{find_run, run_refused};
 use crate::routes::threads::find_thread;
 use crate::run_wait::is_settled;
@@ -63,6 +64,8 @@ pub(crate) async fn chat(
     let agent = find_agent(&server, &caller, &agent)?;
     check_id("id", &chat_id)?;
     let thread = ThreadId::from(chat_id.as_str());
+    // Before anything is posted or decided.
+    let open = server.open_stream(&caller.tenant)?;
     match action {
         ChatAction::Nothing => Err(bad_field(
             "messages",
@@ -70,13 +73,13 @@ pub(crate) async fn chat(
         )),
         ChatAction::Continue { message_id, decisions, outputs, seen } => {
             let answers = Answers { message_id, decisions, outputs };
-            continue_run(&server, &caller, &agent, &thread, answers, seen).await
+            continue_run(&server, &caller, &agent, &thread, answers, seen, open).await
         }
         ChatAction::NewMessage { .. } | ChatAction::Edit { .. } | ChatAction::Regenerate { .. } => {
             let message = new_message(&server, &caller, &agent, thread, action).await?;
             let run = post_message(&server, &caller, message).await?;
             let encoder = ChunkEncoder::new(client_tools(&agent));
-            stream_chunks(&server, &caller, &run, encoder, ChunkVerifier::default()).await
+            stream_chunks(&server, &caller, &run, encoder, ChunkVerifier::default(), open).await
         }
     }
 }
@@ -149,6 +152,7 @@ async fn continue_run(
     thread: &ThreadId,
     answers: Answers,
     mut seen: Seen,
+    open: TenantCount,
 ) -> Result<Response, ApiError> {
     let Answers { message_id, decisions, outputs } = answers;
     let no_run = || ApiError::no_run(&message_id);
@@ -185,7 +189,7 @@ async fn continue_run(
     awaited_approvals.iter().for_each(|id| encoder.await_approval(id.as_str()));
     awaited_outputs.iter().for_each(|call| encoder.await_output(call));
     let view = find_run(server, caller, &run).await?;
-    stream_chunks(server, caller, &view, encoder, verifier).await
+    stream_chunks(server, caller, &view, encoder, verifier, open).await
 }
 
 fn to_answer(decision: AiDecision) -> Result<Answer, ApiError> {
@@ -239,7 +243,8 @@ pub(crate) async fn resume(
         return Ok((StatusCode::NO_CONTENT, [(header::CACHE_CONTROL, "no-cache")]).into_response());
     };
     let encoder = ChunkEncoder::new(client_tools(&agent));
-    stream_chunks(&server, &caller, &view, encoder, ChunkVerifier::default()).await
+    let open = server.open_stream(&caller.tenant)?;
+    stream_chunks(&server, &caller, &view, encoder, ChunkVerifier::default(), open).await
 }
 
 /// The run of the chat that is queued or executes. A chat that does not exist yet has none.

@@ -33,6 +33,34 @@ async fn a_key_over_its_rate_limit_gets_a_retry_time() {
     test_server.as_key("bob").get("/v1/runs").await.ok(200);
 }
 
+/// A front end's request is answered with a stream, and is refused before it changes anything if there is none left.
+#[tokio::test]
+async fn a_front_end_that_gets_no_stream_posts_and_decides_nothing() {
+    let mut plan = TestPlan::one_write(StoreKind::Memory);
+    plan.limits = Limits { streams_per_tenant_max: 0, ..Limits::default() };
+    let test_server = plan.build().await;
+    let client = &test_server.client;
+    let (run, approval) = client.begin_held_run("write it").await;
+    let thread = client.get(&format!("/v1/runs/{run}")).await.ok(200)["thread_id"].clone();
+    let part = json!({"type": "dynamic-tool", "toolName": "count", "toolCallId": "c", "state": "approval-responded",
+        "input": {}, "approval": {"id": approval, "approved": true}});
+    let answered = json!({"id": format!("msg_{run}"), "role": "assistant", "parts": [part]});
+    let said =
+        json!({"id": "m1", "role": "user", "content": "hi", "parts": [{"type": "text", "text": "hi"}]});
+    let resume = json!([{"interruptId": approval, "status": "resolved", "payload": {"approved": true}}]);
+    let requests = [
+        ("/v1/ai-sdk/assistant", json!({"id": thread, "messages": [answered]})),
+        ("/v1/ai-sdk/assistant", json!({"id": "t2", "messages": [said]})),
+        ("/v1/ag-ui/assistant", json!({"threadId": thread, "runId": "r1", "messages": [], "resume": resume})),
+        ("/v1/ag-ui/assistant", json!({"threadId": "t3", "runId": "r2", "messages": [said]})),
+    ];
+    for (path, body) in requests {
+        client.post(path, body).await.refused(429, "RATE_LIMITED");
+    }
+    assert_eq!(client.get(&format!("/v1/approvals/{approval}")).await.ok(200)["status"], "pending");
+    assert_eq!(client.get("/v1/runs").await.ok(200)["runs"].as_array().unwrap().len(), 1);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_streams_of_a_tenant_are_limited() {
     let roles = &[Role::Run, Role::Approve][..];

@@ -25,8 +25,8 @@ pub(super) async fn stream_events(
     caller: &Caller,
     view: &RunView,
     segment: AgUiSegment,
+    open: TenantCount,
 ) -> Result<Response, ApiError> {
-    let open = server.open_stream(&caller.tenant)?;
     let reader = LogReader::open(&server.engine, &caller.tenant, view, 0).await?;
     let mut writer = EventWriter {
         follower: reader.follow(&server.engine),

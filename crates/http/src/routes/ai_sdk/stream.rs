@@ -20,15 +20,16 @@ use crate::log_reader::{LogReader, RunFollower, RunFrame};
 use crate::server::Server;
 use crate::streaming;
 
-/// Streams the run from its first event. The encoder leaves out what the client has.
+/// Streams the run from its first event. The encoder leaves out what the client has. `open` was taken before the request
+/// changed anything: a request that is refused for want of a stream changes nothing.
 pub(super) async fn stream_chunks(
     server: &Arc<Server>,
     caller: &Caller,
     view: &RunView,
     encoder: ChunkEncoder,
     verifier: ChunkVerifier,
+    open: TenantCount,
 ) -> Result<Response, ApiError> {
-    let open = server.open_stream(&caller.tenant)?;
     let reader = LogReader::open(&server.engine, &caller.tenant, view, 0).await?;
     let writer = ChunkWriter {
         follower: reader.follow(&server.engine),
