@@ -7,6 +7,7 @@ use axum::extract::{Query, Request, State};
 use axum::http::{HeaderMap, HeaderValue, Method, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use engine::store::Tenant;
 use machine::Timestamp;
 use machine::id::Principal;
 use tokio::time::Instant;
@@ -105,6 +106,33 @@ struct Authenticated {
     expires_at: Option<Timestamp>,
 }
 
+/// A request that was refused while its sender was determined.
+struct RefusedRequest {
+    error: ApiError,
+    /// None if it has no valid key.
+    caller: Option<RefusedCaller>,
+}
+
+impl RefusedRequest {
+    fn of(error: ApiError, tenant: &Tenant, principal: &Principal) -> Self {
+        Self { error, caller: Some(RefusedCaller::new(tenant, principal)) }
+    }
+
+    fn into_response(self) -> Response {
+        let response = self.error.into_response();
+        match self.caller {
+            Some(caller) => caller.mark(response),
+            None => response,
+        }
+    }
+}
+
+impl From<ApiError> for RefusedRequest {
+    fn from(error: ApiError) -> Self {
+        Self { error, caller: None }
+    }
+}
+
 impl Authenticated {
     /// The keys may have changed since the token was verified.
     fn read(
@@ -112,15 +140,17 @@ impl Authenticated {
         headers: &HeaderMap,
         token: Option<&VerifiedToken>,
         now: Timestamp,
-    ) -> Result<Self, ApiError> {
+    ) -> Result<Self, RefusedRequest> {
         let named = acting::read_header(headers);
         let Some(token) = token else {
             let (mode, holder) = server.access.authenticate(headers).ok_or_else(|| unauthorized(headers))?;
             let principal = match named {
                 Ok(None) => holder.principal.clone(),
-                Ok(Some(_)) | Err(_) if !holder.acts_for => return Err(may_not_act()),
+                Ok(Some(_)) | Err(_) if !holder.acts_for => {
+                    return Err(RefusedRequest::of(may_not_act(), &holder.tenant, &holder.principal));
+                }
                 Ok(Some(name)) => Principal::acting(name, holder.principal.as_str()),
-                Err(refused) => return Err(refused),
+                Err(refused) => return Err(refused.into()),
             };
             return Ok(Self { mode, holder, principal, reach: Reach::Tenant, expires_at: None });
         };
@@ -130,10 +160,10 @@ impl Authenticated {
         let principal = match &claims.acting_for {
             None => issuer.principal.clone(),
             Some(name) if issuer.acts_for => Principal::acting(name, issuer.principal.as_str()),
-            Some(_) => return Err(unauthorized(headers)),
+            Some(_) => return Err(unauthorized(headers).into()),
         };
         if !matches!(named, Ok(None)) {
-            return Err(may_not_act());
+            return Err(RefusedRequest::of(may_not_act(), &issuer.tenant, &principal));
         }
         Ok(Self {
             mode: AuthMode::Token,
@@ -244,6 +274,7 @@ pub(crate) async fn guard(State(guard): State<Guard>, mut request: Request, next
         Ok(()) => read_token(server, request.headers()).await,
         Err(refused) => Err(refused),
     };
+    let token = token.map_err(RefusedRequest::from);
     let store = server.engine.store();
     let caller = token.and_then(|token| {
         Ok((Authenticated::read(server, request.headers(), token.as_ref(), store.now())?, token))
@@ -262,7 +293,8 @@ pub(crate) async fn guard(State(guard): State<Guard>, mut request: Request, next
     let admit = |permit: &Arc<RequestPermit>, request: &mut Request| {
         // The key may have been removed, or have lost its role, while the body was arriving.
         let now = store.now();
-        let caller = Authenticated::read(server, request.headers(), token.as_ref(), now)?;
+        let caller = Authenticated::read(server, request.headers(), token.as_ref(), now);
+        let caller = caller.map_err(|refused| refused.error)?;
         guard.admits(&caller)?;
         let caller = caller.into_caller(permit, request, now);
         request.extensions_mut().insert(caller);

@@ -29,6 +29,8 @@ mod page;
 mod pruned;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod read_permits;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub mod run_heads;
 
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub use pruned::Pruned;

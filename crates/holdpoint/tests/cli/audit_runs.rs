@@ -48,7 +48,7 @@ const OF_RECORDS: [Case; 2] = [
 ];
 
 /// Two runs with an approved call each.
-fn with_two_runs(store: &[&str]) -> (Folder, [String; 2]) {
+pub(crate) fn with_two_runs(store: &[&str]) -> (Folder, [String; 2]) {
     let call = json!({"id": "c", "name": "write_file", "arguments": {"path": "a.txt", "text": "a"}});
     let replies = json!([{"tool_calls": [call]}, {"text": "Done."}]);
     let folder = configured(&json!({"rules": [{"when": ".*", "replies": replies}]}));

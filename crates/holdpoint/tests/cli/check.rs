@@ -40,6 +40,7 @@ fn an_empty_file_means_the_defaults() {
             },
             "store": "sqlite:holdpoint.db",
             "auth": null,
+            "audit": {"retention": null, "public_key": null, "sink": null},
             "agents": [],
         })
     );
@@ -435,4 +436,39 @@ fn the_text_says_what_the_file_means() {
              \x20 policy: {policy}\n"
         )
     );
+}
+
+#[test]
+fn the_settings_of_the_audit_record_are_printed_without_secrets() {
+    const SECRET: &str = "9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60";
+    let file = "[audit]\nretention = \"365d\"\nsigning_key_env = \"KEY\"\n\
+        sink = { url = \"https://audit.example/in\", required = true, token_env = \"TOKEN\" }\n";
+    let folder = folder(file);
+    let run = |arguments: &[&str]| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_holdpoint"));
+        command.current_dir(folder.path()).env("KEY", SECRET).env("TOKEN", "hidden-token").args(arguments);
+        let output = command.output().expect("the program runs");
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).expect("text")
+    };
+    let (text, whole) = (run(&["check"]), run(&["check", "--json"]));
+    let public = "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a";
+    assert!(
+        text.contains(&format!(
+            "audit record: kept for 365d, heads signed with {public}, sent to https://audit.example/in, and no decision \
+             without it\n"
+        )),
+        "{text}"
+    );
+    let whole: Value = serde_json::from_str(&whole).expect("JSON");
+    assert_eq!(
+        whole["audit"],
+        json!({
+            "retention": "365d", "public_key": public,
+            "sink": {"url": "https://audit.example/in", "required": true},
+        })
+    );
+    for shown in [&text, &whole.to_string()] {
+        assert!(!shown.contains(SECRET) && !shown.contains("hidden-token"), "{shown}");
+    }
 }

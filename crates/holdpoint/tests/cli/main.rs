@@ -2,6 +2,7 @@
 
 mod audit;
 mod audit_of_a_server;
+mod audit_run_heads;
 mod audit_runs;
 mod audit_sink;
 mod browser;

@@ -153,6 +153,24 @@ async fn grants_end_with_the_key_that_acted(store: StoreKind) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refused_name_is_in_the_audit_record_of_the_keys_tenant() {
+    let server = test_server(StoreKind::Memory).await;
+    let named = [("holdpoint-acting-for", "ann")];
+    let runner = server.as_key("runner");
+    runner.send(Method::GET, "/v1/runs", &named, None).await.refused(403, "FORBIDDEN");
+    let token = server.as_key("backend").post("/v1/tokens", json!({"ttl": "1h", "acting_for": "bo"})).await;
+    let token = token.ok(201)["token"].as_str().unwrap().to_owned();
+    let page = server.client.with_token(&token);
+    page.send(Method::GET, "/v1/runs", &named, None).await.refused(403, "FORBIDDEN");
+    server.server.record_refusals().await.unwrap();
+    let path = "/v1/audit?action=request.refused";
+    let found = server.as_key("admin").get(path).await.ok(200)["records"].clone();
+    let by: Vec<&Value> = found.as_array().unwrap().iter().map(|record| &record["by"]).collect();
+    assert_eq!(by, ["bo", "runner"], "{found}");
+    assert_eq!(found[0]["via"], "backend", "{found}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn only_a_key_that_acts_for_others_may_name_a_person() {
     let server = test_server(StoreKind::Memory).await;
     let run = |client: Client, name: String| async move {

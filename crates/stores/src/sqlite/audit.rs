@@ -202,7 +202,10 @@ impl SqliteAudit {
         Ok(Self { path })
     }
 
-    fn read<T>(&self, mut read: impl FnMut(&Connection) -> Result<T, SqliteError>) -> Result<T, StoreError> {
+    pub(super) fn read<T>(
+        &self,
+        mut read: impl FnMut(&Connection) -> Result<T, SqliteError>,
+    ) -> Result<T, StoreError> {
         let found = inspect(&self.path, |connection| match read(connection) {
             Ok(found) => Ok(Ok(found)),
             Err(SqliteError(refused)) => Ok(Err(refused)),

@@ -28,6 +28,7 @@ mod readers;
 mod restored;
 pub mod retention;
 mod revisions;
+mod run_heads;
 pub mod size;
 mod slow_reads;
 mod store;

@@ -10,13 +10,14 @@ use machine::id::Digest;
 use serde::Deserialize;
 
 use super::ChainReport;
+use super::run_heads::{RunLine, RunsEnd};
 use super::signature::{PublicKey, SignedHead};
 use crate::cli::problem::{Exit, Problem};
 
 /// Where a chain begins in an export.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct ChainStart {
+pub(super) struct ChainStart {
     hash: Digest,
     seq: u64,
     tenant: String,
@@ -25,9 +26,16 @@ struct ChainStart {
 /// A line that is not a record.
 #[derive(Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum ChainLine {
+pub(super) enum ChainLine {
     Chain(ChainStart),
     Head(SignedHead),
+    Run(RunLine),
+    Runs(RunsEnd),
+}
+
+/// None for a record.
+pub(super) fn parse_line(line: &str) -> Option<ChainLine> {
+    serde_json::from_str(line).ok()
 }
 
 /// Verifies an export. With a key, its heads must be signed with it.
@@ -62,9 +70,9 @@ pub(super) fn known_heads(path: &Path, key: Option<&PublicKey>) -> Result<Vec<Kn
         }
     };
     each_line(path, |number, line| {
-        match (serde_json::from_str(line), key) {
-            (Ok(ChainLine::Chain(_)), _) => {}
-            (Ok(ChainLine::Head(head)), key) => {
+        match (parse_line(line), key) {
+            (Some(ChainLine::Chain(_) | ChainLine::Run(_) | ChainLine::Runs(_)), _) => {}
+            (Some(ChainLine::Head(head)), key) => {
                 if let Some(fault) = key.and_then(|key| head.fault(key)) {
                     let why = format!("line {number} of {}, tenant {}: {fault}", path.display(), head.tenant);
                     let next = "Keep the file, and find out who changed it. An export is signed with --signing-key-env.";
@@ -72,8 +80,8 @@ pub(super) fn known_heads(path: &Path, key: Option<&PublicKey>) -> Result<Vec<Kn
                 }
                 add(KnownHead { tenant: head.tenant, seq: head.seq, hash: head.hash });
             }
-            (Err(_), Some(_)) => {}
-            (Err(_), None) => {
+            (None, Some(_)) => {}
+            (None, None) => {
                 let record = SealedRecord::from_line(line);
                 let read = record.and_then(|record| Ok((record.text("tenant")?, record)));
                 let (tenant, SealedRecord { seq, hash, .. }) =
@@ -89,15 +97,20 @@ pub(super) fn known_heads(path: &Path, key: Option<&PublicKey>) -> Result<Vec<Kn
     Ok(newest.into_values().collect())
 }
 
-fn each_line(path: &Path, mut read: impl FnMut(u64, &str) -> Result<(), Problem>) -> Result<(), Problem> {
-    let opened = File::open(path).map_err(|why| unreadable_export(path, &why.to_string()))?;
-    for (number, line) in (1..).zip(BufReader::new(opened).lines()) {
-        read(number, &line.map_err(|why| unreadable_export(path, &why.to_string()))?)?;
-    }
-    Ok(())
+pub(super) fn each_line(
+    path: &Path,
+    mut read: impl FnMut(u64, &str) -> Result<(), Problem>,
+) -> Result<(), Problem> {
+    (1..).zip(lines(path)?).try_for_each(|(number, line)| read(number, &line?))
 }
 
-fn unreadable_export(path: &Path, why: &str) -> Problem {
+pub(super) fn lines(path: &Path) -> Result<impl Iterator<Item = Result<String, Problem>>, Problem> {
+    let unreadable = |why: std::io::Error| unreadable_export(path, &why.to_string());
+    let opened = File::open(path).map_err(unreadable)?;
+    Ok(BufReader::new(opened).lines().map(move |line| line.map_err(unreadable)))
+}
+
+pub(super) fn unreadable_export(path: &Path, why: &str) -> Problem {
     Problem::new(
         "EXPORT_UNREADABLE",
         format!("{} cannot be read as an export: {why}", path.display()),
@@ -118,14 +131,16 @@ struct ExportCheck {
 impl ExportCheck {
     /// Returns false for a line that belongs to no chain.
     fn add(&mut self, line: &str, known: &[KnownHead]) -> bool {
-        match serde_json::from_str(line) {
-            Ok(ChainLine::Chain(start)) => {
+        match parse_line(line) {
+            Some(ChainLine::Chain(start)) => {
                 self.end_chain(None);
                 let pruned = AuditChain { seq: start.seq, hash: start.hash };
                 self.open = Some((start.tenant.clone(), ChainCheck::new(&start.tenant, pruned, known)));
             }
-            Ok(ChainLine::Head(head)) => return self.end_chain(Some(head)),
-            Err(_) => return self.add_record(line),
+            Some(ChainLine::Head(head)) => return self.end_chain(Some(head)),
+            // Verified by themselves.
+            Some(ChainLine::Run(_) | ChainLine::Runs(_)) => {}
+            None => return self.add_record(line),
         }
         true
     }

@@ -2,10 +2,11 @@
 
 mod export_file;
 mod run_chains;
+mod run_heads;
 mod signature;
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use clap::{Args, Subcommand};
@@ -15,6 +16,7 @@ use machine::audit::{AuditChain, BrokenRecord, ChainCheck, KnownHead};
 use serde_json::json;
 use stores::audit_reader::{AuditSource, export_audit, verify_audit};
 use stores::postgres::upkeep::{self, Upkeep};
+use stores::run_heads::{RunComparison, RunHeadSource};
 use stores::sqlite::audit::SqliteAudit;
 
 use super::output::{print, print_json, write_stdout};
@@ -23,6 +25,7 @@ use super::store::StoreUrl;
 use super::{CommandResult, CommandStatus, GlobalArgs, database};
 use export_file::{known_heads, verify_export};
 use run_chains::RunChains;
+use run_heads::{compare_runs, export_runs, verify_run_lines};
 use signature::PublicKey;
 pub(super) use signature::SigningKey;
 
@@ -45,6 +48,9 @@ enum AuditCommand {
         /// Sign the heads with the Ed25519 key in this environment variable
         #[arg(long, value_name = "NAME")]
         signing_key_env: Option<String>,
+        /// Also print the end of the log of every run, so that `verify --against` finds logs that were cut off
+        #[arg(long)]
+        runs: bool,
     },
     /// Print a new key pair for signing heads
     ///
@@ -69,9 +75,9 @@ enum AuditCommand {
 impl Audit {
     pub(super) fn run(&self, global: &GlobalArgs) -> CommandResult {
         match &self.action {
-            AuditCommand::Export { tenant, signing_key_env } => {
+            AuditCommand::Export { tenant, signing_key_env, runs } => {
                 let key = signing_key_env.as_deref().map(signing_key).transpose()?;
-                export(global, tenant.as_deref(), key.as_ref())
+                export(global, tenant.as_deref(), key.as_ref(), *runs)
             }
             AuditCommand::Key => print_new_key(global),
             AuditCommand::Verify { file, against, public_key } => {
@@ -84,6 +90,7 @@ impl Audit {
                         Exit::Configuration,
                     ));
                 }
+                verify_run_lines_of(file.as_deref(), key)?;
                 let known =
                     against.as_ref().map(|path| known_heads(path, key)).transpose()?.unwrap_or_default();
                 let verified = match file {
@@ -91,17 +98,24 @@ impl Audit {
                         name: path.display().to_string(),
                         chains: verify_export(path, &known, key)?,
                         runs: None,
+                        compared: None,
                     },
                     None => Verified {
                         name: global.store.to_string(),
                         chains: verify_store(global, &known)?,
                         runs: Some(run_chains::verify(global)?),
+                        compared: verify_runs(global, against.as_deref(), key)?,
                     },
                 };
                 report(global, &verified)
             }
         }
     }
+}
+
+/// The lines of runs in an export that is verified by itself.
+fn verify_run_lines_of(file: Option<&Path>, key: Option<&PublicKey>) -> Result<(), Problem> {
+    file.map_or(Ok(()), |path| verify_run_lines(path, key).map(|_| ()))
 }
 
 fn signing_key(variable: &str) -> Result<SigningKey, Problem> {
@@ -141,8 +155,10 @@ fn system_time() -> Timestamp {
 struct Verified {
     name: String,
     chains: Vec<ChainReport>,
-    /// None for an export, which has no runs.
+    /// None for an export, which has no logs.
     runs: Option<RunChains>,
+    /// The runs of a store, compared with those of an earlier export that has them.
+    compared: Option<RunComparison>,
 }
 
 /// The verification of one tenant's records.
@@ -170,10 +186,7 @@ impl ChainReport {
     }
 }
 
-fn export(global: &GlobalArgs, tenant: Option<&str>, key: Option<&SigningKey>) -> CommandResult {
-    let now = system_time();
-    let head = |chain: &TenantChain| key.map(|key| key.head_line(chain.tenant.as_str(), chain.head, now));
-    let tenant = tenant.map(Tenant::from);
+fn export(global: &GlobalArgs, tenant: Option<&str>, key: Option<&SigningKey>, runs: bool) -> CommandResult {
     let mut failed = None;
     let line = |line: String| match write_stdout(&format!("{line}\n")) {
         Ok(continues) => continues,
@@ -182,19 +195,41 @@ fn export(global: &GlobalArgs, tenant: Option<&str>, key: Option<&SigningKey>) -
             false
         }
     };
+    let tenant = tenant.map(Tenant::from);
+    let export = Export { tenant: tenant.as_ref(), key, runs, now: system_time() };
     database::runtime()?.block_on(async {
         match &global.store {
             StoreUrl::Postgres { url } => {
-                export_audit(&Upkeep::open(url, upkeep::settings()).await?, tenant.as_ref(), head, line)
-                    .await?;
+                export.write(&Upkeep::open(url, upkeep::settings()).await?, line).await
             }
-            StoreUrl::Sqlite { .. } | StoreUrl::Memory => {
-                export_audit(&file(global)?, tenant.as_ref(), head, line).await?;
-            }
+            StoreUrl::Sqlite { .. } | StoreUrl::Memory => export.write(&file(global)?, line).await,
         }
-        Ok::<_, Problem>(())
     })?;
     failed.map_or(Ok(CommandStatus::Success), Err)
+}
+
+/// What is exported, and how.
+struct Export<'a> {
+    tenant: Option<&'a Tenant>,
+    key: Option<&'a SigningKey>,
+    runs: bool,
+    now: Timestamp,
+}
+
+impl Export<'_> {
+    async fn write(
+        &self,
+        source: &(impl AuditSource + RunHeadSource),
+        mut line: impl FnMut(String) -> bool,
+    ) -> Result<(), Problem> {
+        let Self { tenant, key, runs, now } = *self;
+        let head = |chain: &TenantChain| key.map(|key| key.head_line(chain.tenant.as_str(), chain.head, now));
+        export_audit(source, tenant, head, &mut line).await?;
+        if runs {
+            export_runs(source, tenant, (key, now), line).await?;
+        }
+        Ok(())
+    }
 }
 
 fn file(global: &GlobalArgs) -> Result<SqliteAudit, Problem> {
@@ -227,16 +262,40 @@ async fn verify_source(source: &impl AuditSource, known: &[KnownHead]) -> Result
         .collect())
 }
 
+/// Compares the runs of the store with those of an earlier export, if it has them.
+fn verify_runs(
+    global: &GlobalArgs,
+    against: Option<&Path>,
+    key: Option<&PublicKey>,
+) -> Result<Option<RunComparison>, Problem> {
+    let Some(path) = against else { return Ok(None) };
+    if verify_run_lines(path, key)?.is_none() {
+        return Ok(None);
+    }
+    let compared = database::runtime()?.block_on(async {
+        match &global.store {
+            StoreUrl::Postgres { url } => {
+                compare_runs(&Upkeep::open(url, upkeep::settings()).await?, path).await
+            }
+            StoreUrl::Sqlite { .. } | StoreUrl::Memory => compare_runs(&file(global)?, path).await,
+        }
+    })?;
+    Ok(Some(compared))
+}
+
 fn report(global: &GlobalArgs, verified: &Verified) -> CommandResult {
-    let Verified { name, chains, runs } = verified;
-    let broken_runs = runs.as_ref().map_or(0, |runs| runs.broken_count);
+    let Verified { name, chains, runs, compared } = verified;
+    let broken_runs = runs.as_ref().map_or(0, |runs| runs.broken_count)
+        + compared.as_ref().map_or(0, |compared| compared.fault_count);
     let is_intact = broken_runs == 0 && chains.iter().all(|chain| chain.broken.is_none());
-    let is_compared = chains.iter().all(|chain| chain.uncompared.is_none());
+    let is_compared = chains.iter().all(|chain| chain.uncompared.is_none())
+        && compared.as_ref().is_none_or(|compared| compared.uncompared == 0);
     if global.json {
         let chains: Vec<_> = chains.iter().map(as_json).collect();
         let verified = json!({
             "verified": name, "intact": is_intact, "compared": is_compared, "tenants": chains,
             "runs": runs.as_ref().map(RunChains::as_json),
+            "runs_compared": compared.as_ref().map(run_heads::as_json),
         });
         print_json(&verified)?;
     } else {
@@ -244,6 +303,9 @@ fn report(global: &GlobalArgs, verified: &Verified) -> CommandResult {
         chains.iter().for_each(|chain| write_chain(&mut text, chain));
         if let Some(runs) = runs {
             runs.write(&mut text);
+        }
+        if let Some(compared) = compared {
+            run_heads::write(&mut text, compared);
         }
         let verdict = match (is_intact, is_compared) {
             (false, _) if broken_runs == 0 => "The audit record is broken.",
@@ -256,7 +318,7 @@ fn report(global: &GlobalArgs, verified: &Verified) -> CommandResult {
         };
         print(&format!("{text}{name}: {verdict}\n"))?;
     }
-    let is_good = broken_runs == 0 && chains.iter().all(ChainReport::is_good);
+    let is_good = broken_runs == 0 && is_compared && chains.iter().all(ChainReport::is_good);
     Ok(if is_good { CommandStatus::Success } else { CommandStatus::Failure })
 }
 

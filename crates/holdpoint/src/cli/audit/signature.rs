@@ -37,13 +37,17 @@ impl SigningKey {
     /// The head as a line of an export or a sink.
     pub(in crate::cli) fn head_line(&self, tenant: &str, head: AuditChain, at: Timestamp) -> String {
         let (at, key) = (time_text(at), self.public().to_string());
-        let signature = self.0.sign(signed_text(&at, head, &key, tenant).as_bytes());
+        let signature = self.sign(&signed_text(&at, head, &key, tenant));
         let AuditChain { seq, hash } = head;
         json!({"head": {
-            "at": at, "hash": hash.to_string(), "key": key, "seq": seq, "signature": hex(signature.as_ref()),
-            "tenant": tenant,
+            "at": at, "hash": hash.to_string(), "key": key, "seq": seq, "signature": signature, "tenant": tenant,
         }})
         .to_string()
+    }
+
+    /// As hex digits. The text begins with its purpose.
+    pub(super) fn sign(&self, text: &str) -> String {
+        hex(self.0.sign(text.as_bytes()).as_ref())
     }
 }
 
@@ -77,6 +81,20 @@ impl PublicKey {
             .map(Self)
             .ok_or_else(|| "a public key has 64 hex digits, or is 32 bytes as base64".to_owned())
     }
+
+    /// Why a head does not count, if it does not: who signed it, the signature, and the signed text.
+    pub(super) fn fault(&self, signer: &str, signature: &str, text: &str) -> Option<&'static str> {
+        if signature.is_empty() {
+            return Some("its head is not signed");
+        }
+        if signer != self.to_string() {
+            return Some("its head is signed with another key");
+        }
+        let is_signed = unhex(signature).is_some_and(|signature| {
+            UnparsedPublicKey::new(&ED25519, self.0).verify(text.as_bytes(), &signature).is_ok()
+        });
+        (!is_signed).then_some("the signature of its head is not valid")
+    }
 }
 
 impl fmt::Display for PublicKey {
@@ -107,17 +125,7 @@ impl SignedHead {
 
     /// Why this head does not count, if it does not.
     pub(super) fn fault(&self, key: &PublicKey) -> Option<&'static str> {
-        if self.signature.is_empty() {
-            return Some("its head is not signed");
-        }
-        if self.key != key.to_string() {
-            return Some("its head is signed with another key");
-        }
-        let text = signed_text(&self.at, self.end(), &self.key, &self.tenant);
-        let is_signed = unhex(&self.signature).is_some_and(|signature| {
-            UnparsedPublicKey::new(&ED25519, key.0).verify(text.as_bytes(), &signature).is_ok()
-        });
-        (!is_signed).then_some("the signature of its head is not valid")
+        key.fault(&self.key, &self.signature, &signed_text(&self.at, self.end(), &self.key, &self.tenant))
     }
 }
 

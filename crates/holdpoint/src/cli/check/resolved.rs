@@ -10,15 +10,18 @@ use holdpoint_http::WebOrigin;
 use machine::id::AgentName;
 use serde_json::{Map, Value, json};
 
-use crate::cli::config::{Auth, Configuration, ConfiguredHook, PHASES, Server};
+use crate::cli::config::{
+    AuditSettings, AuditSink, Auth, Configuration, ConfiguredHook, PHASES, Server, SinkTarget,
+};
 
 pub(super) fn as_json(file: &str, configuration: &Configuration) -> Value {
-    let Configuration { server, store, auth, agents, .. } = configuration;
+    let Configuration { server, store, auth, audit, agents, .. } = configuration;
     json!({
         "file": file,
         "server": server_as_json(server),
         "store": store.to_string(),
         "auth": auth.as_ref().map(auth_as_json),
+        "audit": audit_as_json(audit),
         "agents": agents.iter().map(|agent| agent_as_json(agent, configuration)).collect::<Vec<_>>(),
     })
 }
@@ -57,6 +60,34 @@ fn auth_as_json(auth: &Auth) -> Value {
         })
     });
     json!({"keys": keys.collect::<Vec<_>>()})
+}
+
+fn audit_as_json(audit: &AuditSettings) -> Value {
+    let AuditSettings { retention, signing_key, sink } = audit;
+    json!({
+        "retention": retention.map(duration),
+        "public_key": signing_key.as_ref().map(|key| key.public().to_string()),
+        "sink": sink.as_ref().map(|AuditSink { target, required }| match target {
+            SinkTarget::File(path) => json!({"file": path.display().to_string(), "required": required}),
+            SinkTarget::Http { url, .. } => json!({"url": url, "required": required}),
+        }),
+    })
+}
+
+/// None if every setting is the default.
+fn audit_as_text(audit: &AuditSettings) -> Option<String> {
+    let AuditSettings { retention, signing_key, sink } = audit;
+    let kept = retention.map(|retention| format!("kept for {}", duration(retention)));
+    let signed = signing_key.as_ref().map(|key| format!("heads signed with {}", key.public()));
+    let sent = sink.as_ref().map(|AuditSink { target, required }| {
+        let target = match target {
+            SinkTarget::File(path) => path.display().to_string(),
+            SinkTarget::Http { url, .. } => url.clone(),
+        };
+        format!("sent to {target}{}", if *required { ", and no decision without it" } else { "" })
+    });
+    let parts: Vec<String> = [kept, signed, sent].into_iter().flatten().collect();
+    (!parts.is_empty()).then(|| parts.join(", "))
 }
 
 /// Enough to distinguish keys, and too little to search for the token.
@@ -176,7 +207,7 @@ fn duration(duration: Duration) -> String {
 }
 
 pub(super) fn as_text(file: &str, configuration: &Configuration) -> String {
-    let Configuration { server, store, auth, agents, .. } = configuration;
+    let Configuration { server, store, auth, audit, agents, .. } = configuration;
     let Server { listen, running_runs_max, public_url, allow_origins, drain, .. } = server;
     let mut text = format!("{file}: OK\n");
     let _ = writeln!(
@@ -207,6 +238,9 @@ pub(super) fn as_text(file: &str, configuration: &Configuration) -> String {
                     writeln!(text, "  {name}: tenant {tenant}, may {roles}{agents}{acts}, sha256 {mark}…");
             }
         }
+    }
+    if let Some(audit) = audit_as_text(audit) {
+        let _ = writeln!(text, "audit record: {audit}");
     }
     for agent in agents {
         agent_as_text(&mut text, agent, configuration);
