@@ -133,6 +133,12 @@ impl From<ApiError> for RefusedRequest {
     }
 }
 
+impl From<RefusedRequest> for ApiError {
+    fn from(refused: RefusedRequest) -> Self {
+        refused.error
+    }
+}
+
 impl Authenticated {
     /// The keys may have changed since the token was verified.
     fn read(
@@ -293,8 +299,7 @@ pub(crate) async fn guard(State(guard): State<Guard>, mut request: Request, next
     let admit = |permit: &Arc<RequestPermit>, request: &mut Request| {
         // The key may have been removed, or have lost its role, while the body was arriving.
         let now = store.now();
-        let caller = Authenticated::read(server, request.headers(), token.as_ref(), now);
-        let caller = caller.map_err(|refused| refused.error)?;
+        let caller = Authenticated::read(server, request.headers(), token.as_ref(), now)?;
         guard.admits(&caller)?;
         let caller = caller.into_caller(permit, request, now);
         request.extensions_mut().insert(caller);
