@@ -162,3 +162,51 @@ async fn a_changed_end_of_a_run_in_a_database_is_found_against_an_export() {
     }
     assert_eq!(verify(&folder, &url, PUBLIC).code, Some(0));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restore_from_a_dump_is_recorded_and_not_mistaken_for_tampering() {
+    let database = Database::start();
+    let url = format!("postgres://holdpoint@localhost:{}/postgres", database.port);
+    drop(PostgresStore::open(&url).await.expect("the store opens"));
+    let (folder, runs) = with_two_runs(&["--store", &url]);
+    let dump = database.dump("holdpoint");
+    let restart = || {
+        let server = Server::start(folder.path(), &["serve", "--store", &url]);
+        let found =
+            server.until("/v1/audit?action=configuration.loaded", |found| found["records"][0].is_object());
+        let restored = server.get("/v1/audit?action=store.restored").1["records"].clone();
+        let one = server.get(&format!("/v1/runs/{}", runs[0])).1;
+        server.kill();
+        (found, restored, one)
+    };
+    assert_eq!(restart().1, serde_json::json!([]), "a start is no restore");
+    let server = Server::start(folder.path(), &["serve", "--store", &url]);
+    let later = server.begin("clerk", "write more");
+    server.run_with(&later, "waiting_approval");
+    assert_eq!(server.post_nothing(&format!("/v1/runs/{later}/interrupt")).0, 202);
+    server.until("/v1/audit?action=run.interrupted", |found| found["records"][0].is_object());
+    server.kill();
+    let exported = folder.run(&["audit", "export", "--runs", "--store", &url]);
+    write(&folder, "later.jsonl", &exported.out);
+    database.say("DROP SCHEMA holdpoint CASCADE");
+    database.load(&dump);
+    let (_, restored, one) = restart();
+    assert_eq!(one["status"], "completed");
+    let [record] = restored.as_array().expect("records").as_slice() else { panic!("{restored}") };
+    assert_eq!(
+        (record["by"].as_str(), &record["detail"]["head_seq"]),
+        (Some("system"), &3.into()),
+        "{record}"
+    );
+    assert_eq!(restart().1, restored, "it is recorded once");
+    let verified = folder.run(&["audit", "verify", "--store", &url]);
+    assert_eq!(verified.code, Some(0), "{verified:?}");
+    let compared = folder.run(&["audit", "verify", "--store", &url, "--against", "later.jsonl"]);
+    assert_eq!(compared.code, Some(1), "{compared:?}");
+    for says in [
+        "this store was restored from a backup",
+        &format!("run {later} of tenant default: BROKEN: it is missing"),
+    ] {
+        assert!(compared.out.contains(says), "{compared:?}");
+    }
+}

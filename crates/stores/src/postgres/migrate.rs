@@ -7,10 +7,11 @@ use tokio_postgres::Client;
 use super::connection::{Address, Connections};
 use super::errors::PostgresOpenError;
 use super::listen_probe::OpeningConnection;
+use super::restored::record_restore;
 
 /// The table changes of each version, in order: a store's version is the number of migrations it has seen. A migration
 /// that was released is never edited. Versions 2 to 4, 10 and 12 changed only views and functions.
-const MIGRATIONS: [&str; 14] = [
+const MIGRATIONS: [&str; 15] = [
     include_str!("migrations/0001_tables.sql"),
     "",
     "",
@@ -27,6 +28,7 @@ const MIGRATIONS: [&str; 14] = [
     "",
     include_str!("migrations/0013_audit.sql"),
     include_str!("migrations/0014_audit_sinks.sql"),
+    include_str!("migrations/0015_restored.sql"),
 ];
 
 /// The views and functions of this version. An upgrade drops those of the earlier version and creates these, so a
@@ -116,6 +118,7 @@ async fn upgrade_schema(client: &mut Client, schema: &str) -> Result<(), Postgre
             transaction.batch_execute(functions).await?;
         }
     }
+    record_restore(&transaction).await?;
     transaction.commit().await?;
     Ok(())
 }
@@ -128,7 +131,7 @@ mod tests {
 
     /// The version of the store, and the digest of its functions without comments and blank lines.
     const FUNCTIONS_OF_VERSION: (i32, &str) =
-        (14, "7dc6fccee4536a786dd5d2ad59a9f2991ab393dd349365d73b5a998c6bf97da6");
+        (15, "7dc6fccee4536a786dd5d2ad59a9f2991ab393dd349365d73b5a998c6bf97da6");
 
     #[test]
     fn functions_change_only_with_a_new_version() {

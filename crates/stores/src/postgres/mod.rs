@@ -57,6 +57,7 @@ mod migrate;
 mod notify;
 mod nul_escape;
 mod release;
+mod restored;
 mod run_heads;
 mod servers;
 mod snapshot;

@@ -174,6 +174,16 @@ impl Server {
         self.run(psql.arg(format!("host=127.0.0.1 port={} user=holdpoint dbname=postgres", self.port)));
     }
 
+    /// The schema as SQL that creates it again.
+    #[allow(dead_code, reason = "only some tests restore a store")]
+    pub(crate) fn dump(&self, schema: &str) -> String {
+        let file = self.folder.join("dump.sql");
+        let mut dump = self.program("pg_dump");
+        dump.args(["--no-password", "--schema", schema, "--file"]).arg(&file);
+        self.run(dump.arg(format!("host=127.0.0.1 port={} user=holdpoint dbname=postgres", self.port)));
+        fs::read_to_string(file).expect("the dump was written")
+    }
+
     fn data(&self) -> PathBuf {
         self.folder.join("data")
     }
