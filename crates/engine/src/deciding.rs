@@ -9,6 +9,7 @@ use machine::inbox::{Item, Refusal, Target, Verdict, target_suspension};
 pub use machine::policy::OnReject;
 use machine::projection_rows::ApprovalStatus;
 use machine::suspension::{ResumeMode, Suspension, SuspensionKind};
+use machine::tool::Arguments;
 use serde_json::Value;
 
 use crate::arguments;
@@ -156,6 +157,8 @@ pub struct Decided {
     pub verdict: Verdict,
     /// None if the decision addresses no suspension, or if the thread was deleted meanwhile.
     pub suspension: Option<SuspensionView>,
+    /// The edited arguments of the decision that was submitted, in the form in which they run.
+    pub edited: Option<Arguments>,
 }
 
 /// A verdict, and what it is about.
@@ -164,6 +167,8 @@ struct Judged {
     suspension: Option<SuspensionId>,
     /// The principal whose decision counts: that of the first submission, if this one is a repeat.
     by: Principal,
+    /// The edited arguments of the decision that was submitted, in the form in which they run.
+    edited: Option<Arguments>,
 }
 
 impl Engine {
@@ -195,9 +200,9 @@ impl Engine {
 }
 
 async fn decide_and_read(node: &Arc<Node>, said: &Decide) -> Result<Decided, StoreError> {
-    let Judged { verdict, suspension, by } = judge(node, said).await?;
+    let Judged { verdict, suspension, by, edited } = judge(node, said).await?;
     let Some(id) = suspension.or_else(|| said.suspension.clone()) else {
-        return Ok(Decided { verdict, suspension: None });
+        return Ok(Decided { verdict, suspension: None, edited });
     };
     let suspension = node.store.suspension(&said.tenant, &id).await?;
     let verdict = match (&verdict, &suspension) {
@@ -211,7 +216,7 @@ async fn decide_and_read(node: &Arc<Node>, said: &Decide) -> Result<Decided, Sto
         }
         (Verdict::Accepted | Verdict::AlreadyApplied | Verdict::ToolChanged, Some(_)) => verdict,
     };
-    Ok(Decided { verdict, suspension })
+    Ok(Decided { verdict, suspension, edited })
 }
 
 /// Whether the approval no longer counts because the tool has changed.
@@ -239,6 +244,7 @@ async fn judge(node: &Arc<Node>, said: &Decide) -> Result<Judged, StoreError> {
         verdict: Verdict::Refused(refusal),
         suspension: said.suspension.clone(),
         by: said.by.clone(),
+        edited: None,
     };
     if is_over_and_undecoded(&run) {
         return Ok(refused(Refusal::RunOver));
@@ -265,9 +271,13 @@ async fn judge(node: &Arc<Node>, said: &Decide) -> Result<Judged, StoreError> {
     };
     let open = control.call(&said.call).and_then(|call| call.suspension()).cloned();
     let decision = complete(node, &run, said, suspension.clone(), open.as_ref()).await?;
+    let edited = match &decision.action {
+        DecisionAction::Resume(resume) => resume.arguments.clone(),
+        DecisionAction::Cancel { .. } => None,
+    };
     let verdict = node.submit(&said.tenant, &said.run, Item::Decision(decision)).await?;
     let by = earlier.map_or_else(|| said.by.clone(), |earlier| earlier.by);
-    Ok(Judged { verdict, suspension: Some(suspension), by })
+    Ok(Judged { verdict, suspension: Some(suspension), by, edited })
 }
 
 /// Whether the run has this call. A call of an earlier step is no longer in the control state, but its message is stored.

@@ -15,10 +15,26 @@ use crate::wire::approval::Approval;
 /// Events per read.
 const READ_MAX: usize = 256;
 
-/// Leaves out what cannot be decoded, and marks the approval as unreadable.
+/// Where the arguments that the approver edited come from.
+pub(crate) enum EditedArguments {
+    /// From the decision that was just accepted; None if it edits nothing.
+    Known(Option<Arguments>),
+    /// From the store.
+    Stored,
+}
+
 pub(crate) async fn build_approval(server: &Server, view: &SuspensionView) -> Result<Approval, ApiError> {
+    build_approval_with(server, view, EditedArguments::Stored).await
+}
+
+/// Leaves out what cannot be decoded, and marks the approval as unreadable.
+pub(crate) async fn build_approval_with(
+    server: &Server,
+    view: &SuspensionView,
+    edited: EditedArguments,
+) -> Result<Approval, ApiError> {
     let Some(opened) = &view.opened else { return Ok(Approval::from_view(view)) };
-    match full_approval(server, view, opened).await {
+    match full_approval(server, view, opened, edited).await {
         Ok(approval) => Ok(approval),
         Err(StoreError::Failed(StoreFailure::Corrupt(why))) => {
             tracing::error!(approval = %view.id, why, "an approval is unreadable; run `holdpoint doctor`");
@@ -32,8 +48,12 @@ async fn full_approval(
     server: &Server,
     view: &SuspensionView,
     opened: &OpenedSuspension,
+    edited: EditedArguments,
 ) -> Result<Approval, StoreError> {
-    let edited = edited_arguments(server, view).await?;
+    let edited = match edited {
+        EditedArguments::Known(edited) => edited,
+        EditedArguments::Stored => stored_edit(server, view).await?,
+    };
     let mut approval = Approval::from_view(view).with_description(&description(server, view, opened).await?);
     if opened.arguments.is_none()
         && let Some(arguments) = arguments_when_held(server, view).await?
@@ -146,7 +166,7 @@ fn arguments_in<'e>(fact: &'e Fact, call: &CallId) -> Option<&'e Arguments> {
 }
 
 /// The arguments as the approver edited them, if they did. The approving event in the log contains them.
-async fn edited_arguments(server: &Server, view: &SuspensionView) -> Result<Option<Arguments>, StoreError> {
+async fn stored_edit(server: &Server, view: &SuspensionView) -> Result<Option<Arguments>, StoreError> {
     if view.kind != SuspensionKind::Approval || view.status != ApprovalStatus::Approved {
         return Ok(None);
     }

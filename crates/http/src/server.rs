@@ -8,6 +8,7 @@ use engine::store::{StoreError, Tenant, seal_all};
 use machine::Timestamp;
 use machine::audit::{Actor, AuditAction};
 use machine::id::Digest;
+use machine::suspension::SuspensionKind;
 use tokio::net::TcpListener;
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
@@ -120,6 +121,11 @@ impl Server {
                 format!("{what} ({why}); send the request again once the operator has repaired it"),
             ))
         })
+    }
+
+    /// [`Server::check_sink`] for a decision about a call that is held as `kind`.
+    pub(crate) fn check_sink_for(&self, tenant: &Tenant, kind: SuspensionKind) -> Result<(), ApiError> {
+        if needs_sink(kind) { self.check_sink(tenant) } else { Ok(()) }
     }
 
     /// Accepts nothing new from now on, and closes every stream.
@@ -237,5 +243,16 @@ impl Server {
 
     pub(crate) fn is_draining(&self) -> bool {
         self.draining.is_cancelled()
+    }
+}
+
+/// Whether a decision of this kind may let a call run, so that it has to reach the sink of the audit record.
+pub(crate) const fn needs_sink(kind: SuspensionKind) -> bool {
+    match kind {
+        SuspensionKind::Approval | SuspensionKind::InDoubt => true,
+        SuspensionKind::Question
+        | SuspensionKind::ClientTool
+        | SuspensionKind::External
+        | SuspensionKind::ChildRun => false,
     }
 }

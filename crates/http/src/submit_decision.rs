@@ -6,6 +6,7 @@ use engine::deciding::{Decide, Decided};
 use engine::store::{StoreError, SuspensionView};
 use machine::inbox::Verdict;
 
+use crate::approval_view::EditedArguments;
 use crate::capacity::RequestPermit;
 use crate::error::ApiError;
 use crate::server::Server;
@@ -18,22 +19,30 @@ pub(crate) async fn decide(server: &Server, decide: &Decide) -> Result<Decided, 
     Ok(decided)
 }
 
+/// An approval after a decision that was applied.
+pub(crate) struct DecidedApproval {
+    pub view: SuspensionView,
+    pub edited: EditedArguments,
+}
+
 /// The approval after the decision, or why the decision was not applied.
 pub(crate) async fn submit_decision(
     server: &Server,
     permit: &RequestPermit,
     held: SuspensionView,
     decision: &Decide,
-) -> Result<SuspensionView, ApiError> {
+) -> Result<DecidedApproval, ApiError> {
     let gone = || ApiError::no_approval(held.id.as_str());
-    let Decided { verdict, suspension } = match decide(server, decision).await {
+    let Decided { verdict, suspension, edited } = match decide(server, decision).await {
         Ok(decided) => decided,
         Err(StoreError::NotFound) => return Err(gone()),
         Err(refused) => return Err(refused.into()),
     };
     let now = suspension.ok_or_else(gone)?;
     match verdict {
-        Verdict::Accepted | Verdict::AlreadyApplied => Ok(now),
+        Verdict::Accepted => Ok(DecidedApproval { view: now, edited: EditedArguments::Known(edited) }),
+        // The first submission counts, and it may have edited the arguments in another way.
+        Verdict::AlreadyApplied => Ok(DecidedApproval { view: now, edited: EditedArguments::Stored }),
         Verdict::Refused(refusal) => Err(ApiError::decision_refused(&refusal, &now)),
         Verdict::ToolChanged => {
             // Only the run can name the new approval.

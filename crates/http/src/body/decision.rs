@@ -17,7 +17,7 @@ use utoipa::ToSchema;
 use super::policy::OnReject;
 use super::strict::{object, present};
 use super::text::{FaultText, ForeignId, Remark};
-use crate::error::{ApiError, Code, bad_field};
+use crate::error::{ApiError, bad_field};
 use crate::wire::decision::{DecisionResult, Outcome};
 use crate::wire::enums::ResumeMode;
 
@@ -47,8 +47,7 @@ pub struct Approve {
 }
 
 impl Approve {
-    pub fn into_decide(self, held: &SuspensionView, by: Principal) -> Result<Decide, ApiError> {
-        require_approval(held)?;
+    pub fn into_decide(self, held: &SuspensionView, by: Principal) -> Decide {
         let resumption = Resumption {
             payload: Payload::Absent,
             arguments: self.arguments,
@@ -57,7 +56,7 @@ impl Approve {
             note: self.note.map(Remark::into_string),
             apply_to_future: self.apply_to_future.unwrap_or(false),
         };
-        Ok(decide_on(held, by, deciding::Answer::Resume(resumption)))
+        decide_on(held, by, vec![SuspensionKind::Approval], deciding::Answer::Resume(resumption))
     }
 }
 
@@ -75,15 +74,14 @@ pub struct Reject {
 
 impl Reject {
     /// If neither the request nor the run's policy says what follows, this endpoint ends the run.
-    pub fn into_decide(self, held: &SuspensionView, by: Principal) -> Result<Decide, ApiError> {
-        require_approval(held)?;
+    pub fn into_decide(self, held: &SuspensionView, by: Principal) -> Decide {
         let cancellation = Cancellation {
             reason: self.reason.map(Remark::into_string),
             then: self.then.map(domain::OnReject::from),
             then_by_default: Some(domain::OnReject::EndRun),
             expect_digest: None,
         };
-        Ok(decide_on(held, by, deciding::Answer::Cancel(cancellation)))
+        decide_on(held, by, vec![SuspensionKind::Approval], deciding::Answer::Cancel(cancellation))
     }
 }
 
@@ -121,62 +119,33 @@ impl<'de> Deserialize<'de> for Choice {
 impl Answer {
     pub fn into_decide(self, held: &SuspensionView, by: Principal) -> Result<Decide, ApiError> {
         let resume = |payload| deciding::Answer::Resume(Resumption { payload, ..Resumption::default() });
-        let answer = match (held.kind, self.result, self.choice) {
-            (_, None, None) => {
+        let (kinds, answer) = match (self.result, self.choice) {
+            (None, None) => {
                 return Err(bad_field("result", "the answer is empty; send `result` or `choice`"));
             }
-            (_, Some(_), Some(_)) => {
+            (Some(_), Some(_)) => {
                 return Err(bad_field("choice", "the answer also has a `result`; send one of the two"));
             }
-            (SuspensionKind::Question | SuspensionKind::InDoubt, Some(result), None) => {
-                resume(Payload::Result(Arc::new(result)))
-            }
-            (SuspensionKind::InDoubt, None, Some(Choice::Retry)) => resume(Payload::Absent),
-            (SuspensionKind::InDoubt, None, Some(Choice::GiveUp)) => {
-                deciding::Answer::Cancel(Cancellation::default())
-            }
-            (SuspensionKind::Question, None, Some(_)) => {
-                return Err(wrong_kind(held.kind, "send its `result`"));
-            }
-            (SuspensionKind::Approval, ..) => {
-                return Err(wrong_kind(held.kind, "approve or reject it"));
-            }
-            (SuspensionKind::ClientTool | SuspensionKind::External, ..) => {
-                return Err(wrong_kind(held.kind, "post its result to /v1/runs/{id}/decisions"));
-            }
-            (SuspensionKind::ChildRun, ..) => {
-                return Err(wrong_kind(held.kind, "it takes no answer; it closes when the child run ends"));
+            (Some(result), None) => (
+                vec![SuspensionKind::Question, SuspensionKind::InDoubt],
+                resume(Payload::Result(Arc::new(result))),
+            ),
+            (None, Some(Choice::Retry)) => (vec![SuspensionKind::InDoubt], resume(Payload::Absent)),
+            (None, Some(Choice::GiveUp)) => {
+                (vec![SuspensionKind::InDoubt], deciding::Answer::Cancel(Cancellation::default()))
             }
         };
-        Ok(decide_on(held, by, answer))
+        Ok(decide_on(held, by, kinds, answer))
     }
 }
 
-fn require_approval(held: &SuspensionView) -> Result<(), ApiError> {
-    match held.kind {
-        SuspensionKind::Approval => Ok(()),
-        SuspensionKind::Question => Err(wrong_kind(held.kind, "post its `result` to /answer")),
-        SuspensionKind::InDoubt => Err(wrong_kind(held.kind, "post a `choice` or the `result` to /answer")),
-        SuspensionKind::ClientTool | SuspensionKind::External => {
-            Err(wrong_kind(held.kind, "post its result to /v1/runs/{id}/decisions"))
-        }
-        SuspensionKind::ChildRun => {
-            Err(wrong_kind(held.kind, "it takes no answer; it closes when the child run ends"))
-        }
-    }
-}
-
-fn wrong_kind(kind: SuspensionKind, instead: &str) -> ApiError {
-    ApiError::new(
-        Code::WrongKind,
-        format!(
-            "a call that is held as `{kind}` cannot be answered in this way, and it is still held; {instead}"
-        ),
-    )
-    .with("kind", kind.as_str())
-}
-
-fn decide_on(held: &SuspensionView, by: Principal, answer: deciding::Answer) -> Decide {
+/// `kinds`: the kinds of suspension that the endpoint can answer.
+fn decide_on(
+    held: &SuspensionView,
+    by: Principal,
+    kinds: Vec<SuspensionKind>,
+    answer: deciding::Answer,
+) -> Decide {
     Decide {
         tenant: held.tenant.clone(),
         run: held.run.clone(),
@@ -184,7 +153,7 @@ fn decide_on(held: &SuspensionView, by: Principal, answer: deciding::Answer) -> 
         suspension: Some(held.id.clone()),
         id: None,
         by,
-        kinds: None,
+        kinds: Some(kinds),
         answer,
     }
 }

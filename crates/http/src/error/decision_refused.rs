@@ -3,6 +3,7 @@
 use engine::store::SuspensionView;
 use machine::id::SuspensionId;
 use machine::inbox::Refusal;
+use machine::suspension::SuspensionKind;
 
 use super::{ApiError, Code};
 use crate::wire::enums::ApprovalStatus;
@@ -18,11 +19,13 @@ impl ApiError {
                 "this Idempotency-Key was already used with another body. The first request stays in effect, and this \
                  one changed nothing; choose a new key",
             ),
-            Refusal::NotHeld
+            Refusal::Forbidden(kind) if *kind == held.kind => Self::wrong_kind(*kind),
+            // Another suspension holds the call by now.
+            Refusal::Forbidden(_)
+            | Refusal::NotHeld
             | Refusal::Answered
             | Refusal::SuspensionNotNamed
-            | Refusal::UnknownCall
-            | Refusal::Forbidden(_) => Self::not_pending(held, "is no longer open"),
+            | Refusal::UnknownCall => Self::not_pending(held, "is no longer open"),
             Refusal::Expired => Self::not_pending(held, "can no longer be decided: it has expired"),
             Refusal::RunOver => Self::not_pending(held, "is closed: its run has ended or is ending"),
             Refusal::DigestMismatch => {
@@ -41,6 +44,25 @@ impl ApiError {
                 Self::new(Code::InvalidArguments, format!("{why}; the call is still held"))
             }
         }
+    }
+
+    fn wrong_kind(kind: SuspensionKind) -> Self {
+        let instead = match kind {
+            SuspensionKind::Approval => "approve or reject it",
+            SuspensionKind::Question => "post its `result` to /answer",
+            SuspensionKind::InDoubt => "post a `choice` or the `result` to /answer",
+            SuspensionKind::ClientTool | SuspensionKind::External => {
+                "post its result to /v1/runs/{id}/decisions"
+            }
+            SuspensionKind::ChildRun => "it takes no answer; it closes when the child run ends",
+        };
+        Self::new(
+            Code::WrongKind,
+            format!(
+                "a call that is held as `{kind}` cannot be answered in this way, and it is still held; {instead}"
+            ),
+        )
+        .with("kind", kind.as_str())
     }
 
     fn not_pending(held: &SuspensionView, why: &str) -> Self {

@@ -228,6 +228,7 @@ impl KnownThread {
                 continue;
             };
             caller.may_decide(held.kind, server)?;
+            server.check_sink_for(&caller.tenant, held.kind)?;
             let decision = AgUiDecision::from_entry(entry, answerable(held.kind))
                 .map_err(|invalid| bad_field("resume", &format!("{invalid}; nothing was done")))?;
             answers.push((held, to_answer(decision)?));

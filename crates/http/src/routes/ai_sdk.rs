@@ -169,6 +169,7 @@ async fn continue_run(
             .filter(|held| held.kind == SuspensionKind::Approval)
             .ok_or_else(|| ApiError::no_approval(&decision.approval_id))?;
         caller.may_decide(held.kind, server)?;
+        server.check_sink_for(&caller.tenant, held.kind)?;
         approvals.push((held, to_answer(decision)?));
     }
     let (mut awaited_approvals, mut awaited_outputs) = (Vec::new(), Vec::new());

@@ -12,10 +12,9 @@ use engine::deciding::Decide;
 use engine::store::{ApprovalFilter, Page, SuspensionView};
 use machine::id::{RunId, SuspensionId, ThreadId};
 use machine::projection_rows::ApprovalStatus as StoredStatus;
-use machine::suspension::SuspensionKind;
 
 use crate::approval_stream;
-use crate::approval_view::{build_approval, build_approval_if_exists};
+use crate::approval_view::{build_approval, build_approval_if_exists, build_approval_with};
 use crate::body::{Answer, Approve, Reject};
 use crate::caller::Caller;
 use crate::error::ApiError;
@@ -24,7 +23,7 @@ use crate::idempotency::IdempotentRequest;
 use crate::paging::PageBuilder;
 use crate::server::Server;
 use crate::streaming;
-use crate::submit_decision::submit_decision;
+use crate::submit_decision::{DecidedApproval, submit_decision};
 use crate::wire::approval::Approval;
 use crate::wire::enums::ApprovalStatus;
 use crate::wire::page::{Approvals, parse_page};
@@ -136,7 +135,7 @@ pub(crate) async fn approve(
     let request: Approve = received.parse_or_empty().await?;
     let held = find(&server, &caller, &id).await?;
     let decide = request.into_decide(&held, caller.principal.clone());
-    submit(&server, &caller, &received, held, decide).await
+    submit(&server, &caller, &received, held, Ok(decide)).await
 }
 
 /// Reject a held call
@@ -152,7 +151,7 @@ pub(crate) async fn reject(
     let request: Reject = received.parse_or_empty().await?;
     let held = find(&server, &caller, &id).await?;
     let decide = request.into_decide(&held, caller.principal.clone());
-    submit(&server, &caller, &received, held, decide).await
+    submit(&server, &caller, &received, held, Ok(decide)).await
 }
 
 /// Answer a question, or settle a call in doubt
@@ -186,16 +185,11 @@ async fn submit(
         return Ok(answer);
     }
     let mut decide = decide?;
-    match held.kind {
-        SuspensionKind::Approval | SuspensionKind::InDoubt => server.check_sink(&caller.tenant)?,
-        SuspensionKind::Question
-        | SuspensionKind::ClientTool
-        | SuspensionKind::External
-        | SuspensionKind::ChildRun => {}
-    }
+    server.check_sink_for(&caller.tenant, held.kind)?;
     decide.id = idempotent.decision_id(0);
-    let settled = submit_decision(server, &caller.permit, held, &decide).await?;
-    idempotent.store_and_respond(StatusCode::OK, &build_approval(server, &settled).await?).await
+    let DecidedApproval { view, edited } = submit_decision(server, &caller.permit, held, &decide).await?;
+    let approval = build_approval_with(server, &view, edited).await?;
+    idempotent.store_and_respond(StatusCode::OK, &approval).await
 }
 
 /// The approval with this id, if it belongs to the caller's tenant and the caller may see its agent's approvals. A

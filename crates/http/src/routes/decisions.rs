@@ -8,7 +8,6 @@ use axum::response::Response;
 use engine::deciding::Decide;
 use machine::id::RunId;
 use machine::inbox::{Refusal, Verdict};
-use machine::suspension::SuspensionKind;
 use serde_json::Value;
 
 use crate::body::{DecisionEntry, Decisions};
@@ -18,7 +17,7 @@ use crate::extract::{RequestBody, RunPath};
 use crate::idempotency::IdempotentRequest;
 use crate::refused_requests::RefusedCaller;
 use crate::routes::runs::find_run;
-use crate::server::Server;
+use crate::server::{Server, needs_sink};
 use crate::submit_decision::decide;
 use crate::wire::decision::{DecisionResult, DecisionResults, Outcome};
 
@@ -43,7 +42,7 @@ pub(crate) async fn decisions(
     }
     let sink = server.check_sink(&caller.tenant);
     let mut kinds = caller.decidable_kinds(&server);
-    kinds.retain(|kind| sink.is_ok() || !matches!(kind, SuspensionKind::Approval | SuspensionKind::InDoubt));
+    kinds.retain(|kind| sink.is_ok() || !needs_sink(*kind));
     let mut results = Vec::with_capacity(request.decisions.len());
     for (ordinal, entry) in request.decisions.into_iter().enumerate() {
         let result = match entry_decision(&caller, &run, entry) {

@@ -80,7 +80,7 @@ fn d14_approve_answers_this_very_opening_with_what_was_said() {
     let approve: Approve = read(&json!({
         "arguments": {"amount": 4}, "expect_digest": digest.to_string(), "note": "fine", "apply_to_future": true,
     }));
-    let decide = approve.into_decide(&held(SuspensionKind::Approval), "ana".into()).unwrap();
+    let decide = approve.into_decide(&held(SuspensionKind::Approval), "ana".into());
     assert_eq!(
         (decide.tenant.as_str(), decide.run.as_str(), decide.call.as_str()),
         ("acme", "run_1", "call_1")
@@ -98,7 +98,7 @@ fn d14_approve_answers_this_very_opening_with_what_was_said() {
         })
     );
     let plain: Approve = read(&json!({}));
-    let decide = plain.into_decide(&held(SuspensionKind::Approval), "ana".into()).unwrap();
+    let decide = plain.into_decide(&held(SuspensionKind::Approval), "ana".into());
     assert_eq!(decide.answer, EngineAnswer::Resume(Resumption::default()));
 }
 
@@ -106,7 +106,7 @@ fn d14_approve_answers_this_very_opening_with_what_was_said() {
 fn d15_reject_ends_the_run_unless_the_request_or_the_policy_says_otherwise() {
     let cancellation = |body: Value| {
         let reject: Reject = read(&body);
-        match reject.into_decide(&held(SuspensionKind::Approval), "ana".into()).unwrap().answer {
+        match reject.into_decide(&held(SuspensionKind::Approval), "ana".into()).answer {
             EngineAnswer::Cancel(cancellation) => (cancellation.then, cancellation.then_by_default),
             EngineAnswer::Resume(other) => panic!("{other:?}"),
         }
@@ -119,48 +119,49 @@ fn d15_reject_ends_the_run_unless_the_request_or_the_policy_says_otherwise() {
 
 #[test]
 fn approve_and_reject_are_only_for_approvals() {
-    for kind in SuspensionKind::ALL.into_iter().filter(|kind| *kind != SuspensionKind::Approval) {
-        let approve = Approve::default().into_decide(&held(kind), "ana".into()).unwrap_err();
-        let reject = Reject::default().into_decide(&held(kind), "ana".into()).unwrap_err();
-        assert_eq!((approve.code, reject.code), (Code::WrongKind, Code::WrongKind), "{kind}");
-        assert_eq!(approve.details["kind"], kind.as_str());
+    let approvals = Some(vec![SuspensionKind::Approval]);
+    for kind in SuspensionKind::ALL {
+        let approve = Approve::default().into_decide(&held(kind), "ana".into());
+        let reject = Reject::default().into_decide(&held(kind), "ana".into());
+        assert_eq!((&approve.kinds, &reject.kinds), (&approvals, &approvals), "{kind}");
     }
 }
 
-fn answered(kind: SuspensionKind, body: &Value) -> Result<EngineAnswer, ApiError> {
-    read::<Answer>(body).into_decide(&held(kind), "ana".into()).map(|decide| decide.answer)
+#[test]
+fn a_decision_of_the_wrong_kind_says_how_to_answer_the_call() {
+    for kind in SuspensionKind::ALL {
+        let refused = ApiError::decision_refused(&Refusal::Forbidden(kind), &held(kind));
+        assert_eq!((refused.code, &refused.details["kind"]), (Code::WrongKind, &json!(kind.as_str())));
+        let other = SuspensionKind::ALL.into_iter().find(|other| *other != kind).unwrap();
+        let replaced = ApiError::decision_refused(&Refusal::Forbidden(other), &held(kind));
+        assert_eq!(replaced.code, Code::ApprovalNotPending, "{kind} was closed, and {other} is open");
+    }
+    let next_step = |kind| ApiError::decision_refused(&Refusal::Forbidden(kind), &held(kind)).message;
+    assert!(next_step(SuspensionKind::Approval).contains("approve or reject it"));
+    assert!(next_step(SuspensionKind::Question).contains("`result` to /answer"));
+    assert!(next_step(SuspensionKind::InDoubt).contains("a `choice` or the `result` to /answer"));
+}
+
+fn answered(body: &Value) -> Result<(Vec<SuspensionKind>, EngineAnswer), ApiError> {
+    let decide = read::<Answer>(body).into_decide(&held(SuspensionKind::Question), "ana".into())?;
+    Ok((decide.kinds.expect("an answer names the kinds that it fits"), decide.answer))
 }
 
 #[test]
-fn an_answer_has_the_form_of_what_was_asked() {
-    let result = |value| {
-        EngineAnswer::Resume(Resumption {
-            payload: Payload::Result(Arc::new(value)),
-            ..Resumption::default()
-        })
-    };
+fn an_answer_names_the_kinds_that_it_fits() {
+    let resume = |payload| EngineAnswer::Resume(Resumption { payload, ..Resumption::default() });
     let (question, in_doubt) = (SuspensionKind::Question, SuspensionKind::InDoubt);
-    assert_eq!(answered(question, &json!({"result": "blue"})), Ok(result(json!("blue"))));
-    assert_eq!(answered(in_doubt, &json!({"result": 7})), Ok(result(json!(7))));
     assert_eq!(
-        answered(in_doubt, &json!({"choice": "retry"})),
-        Ok(EngineAnswer::Resume(Resumption::default()))
+        answered(&json!({"result": "blue"})),
+        Ok((vec![question, in_doubt], resume(Payload::Result(Arc::new(json!("blue"))))))
     );
+    assert_eq!(answered(&json!({"choice": "retry"})), Ok((vec![in_doubt], resume(Payload::Absent))));
     assert_eq!(
-        answered(in_doubt, &json!({"choice": "give_up"})),
-        Ok(EngineAnswer::Cancel(Cancellation::default()))
+        answered(&json!({"choice": "give_up"})),
+        Ok((vec![in_doubt], EngineAnswer::Cancel(Cancellation::default())))
     );
-    let code = |kind, body: Value| answered(kind, &body).unwrap_err().code;
-    assert_eq!(code(question, json!({"choice": "retry"})), Code::WrongKind);
-    assert_eq!(code(question, json!({})), Code::BadRequest);
-    assert_eq!(code(in_doubt, json!({"result": 1, "choice": "retry"})), Code::BadRequest);
-    for kind in [
-        SuspensionKind::Approval,
-        SuspensionKind::ClientTool,
-        SuspensionKind::External,
-        SuspensionKind::ChildRun,
-    ] {
-        assert_eq!(code(kind, json!({"result": true})), Code::WrongKind, "{kind}");
+    for body in [json!({}), json!({"result": 1, "choice": "retry"})] {
+        assert_eq!(answered(&body).unwrap_err().code, Code::BadRequest, "{body}");
     }
 }
 

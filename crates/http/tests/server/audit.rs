@@ -229,6 +229,10 @@ async fn nothing_is_decided_while_the_required_sink_is_down() {
     let path = format!("/v1/threads/{thread}/auto-approve");
     client.post(&path, json!({"enabled": true})).await.refused(503, "AUDIT_SINK_DOWN");
     client.post(&path, json!({"enabled": false})).await.ok(200);
+    for (path, body) in Client::front_end_approvals(&run, thread, &approval) {
+        client.post(path, body).await.refused(503, "AUDIT_SINK_DOWN");
+    }
+    assert_eq!(client.get(&format!("/v1/approvals/{approval}")).await.ok(200)["status"], "pending");
     *server.sink_fault.lock().unwrap() = None;
     client.post_nothing(&format!("/v1/approvals/{approval}/approve")).await.ok(200);
     client.run_reaches(&run, "completed").await;

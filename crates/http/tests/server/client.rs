@@ -187,6 +187,21 @@ impl Client {
         (run, seen["pending"][0]["approval_id"].as_str().expect("a person is asked").to_owned())
     }
 
+    /// What a page sends that approves this call, over the AI SDK and over AG-UI: path and body.
+    pub(crate) fn front_end_approvals(run: &str, thread: &str, approval: &str) -> [(&'static str, Value); 2] {
+        let part = json!({"type": "dynamic-tool", "toolName": "count", "toolCallId": "c", "input": {},
+            "state": "approval-responded", "approval": {"id": approval, "approved": true}});
+        let answered = json!({"id": format!("msg_{run}"), "role": "assistant", "parts": [part]});
+        let resume = json!([{"interruptId": approval, "status": "resolved", "payload": {"approved": true}}]);
+        [
+            ("/v1/ai-sdk/assistant", json!({"id": thread, "messages": [answered]})),
+            (
+                "/v1/ag-ui/assistant",
+                json!({"threadId": thread, "runId": "r1", "messages": [], "resume": resume}),
+            ),
+        ]
+    }
+
     /// The whole log, page by page.
     pub(crate) async fn log(&self, run: &str) -> Vec<Value> {
         let (mut events, mut after) = (Vec::new(), 0);

@@ -46,6 +46,28 @@ async fn a_decision_on_an_approval_takes_three_reads_beside_its_commit() {
 }
 
 #[tokio::test]
+async fn a_decision_shows_edited_arguments_without_reading_the_log() {
+    let test_server = TestPlan::one_write(StoreKind::Memory).build().await;
+    let (run, approval) = test_server.client.begin_held_run("edit").await;
+    let barrier = test_server.probe.block_at(BlockPoint::Approval);
+    let (client, path) = (test_server.client.clone(), format!("/v1/approvals/{approval}/approve"));
+    let edited = json!({"path": "b", "text": "edited"});
+    let body = json!({"arguments": edited});
+    let deciding = tokio::spawn(async move { client.post(&path, body).await.ok(200) });
+    barrier.wait_for_arrival().await;
+    barrier.release_one();
+    // The decision is committed, and its response waits until the run has processed it.
+    barrier.wait_for_arrival().await;
+    test_server.probe.unblock();
+    test_server.client.run_until(&run, |seen| seen["status"] == "completed").await;
+    let before = StoreProbe::count(&test_server.probe.events_read);
+    barrier.release_one();
+    let shown = deciding.await.unwrap();
+    assert_eq!((&shown["status"], &shown["arguments"]), (&json!("approved"), &edited));
+    assert_eq!(StoreProbe::count(&test_server.probe.events_read), before, "the log was not read");
+}
+
+#[tokio::test]
 async fn an_entry_of_a_list_of_decisions_takes_two_reads_beside_its_commit_and_the_list_one() {
     let test_server = TestPlan::new(StoreKind::Memory, two_writes()).build().await;
     let (_, path) = held(&test_server.client, 2).await;

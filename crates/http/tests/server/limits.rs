@@ -9,6 +9,7 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
+use crate::client::Client;
 use crate::test_server::{StoreKind, TestPlan};
 use models::scripted::Reply;
 
@@ -41,20 +42,15 @@ async fn a_front_end_that_gets_no_stream_posts_and_decides_nothing() {
     let test_server = plan.build().await;
     let client = &test_server.client;
     let (run, approval) = client.begin_held_run("write it").await;
-    let thread = client.get(&format!("/v1/runs/{run}")).await.ok(200)["thread_id"].clone();
-    let part = json!({"type": "dynamic-tool", "toolName": "count", "toolCallId": "c", "state": "approval-responded",
-        "input": {}, "approval": {"id": approval, "approved": true}});
-    let answered = json!({"id": format!("msg_{run}"), "role": "assistant", "parts": [part]});
+    let view = client.get(&format!("/v1/runs/{run}")).await.ok(200);
+    let approvals = Client::front_end_approvals(&run, view["thread_id"].as_str().unwrap(), &approval);
     let said =
         json!({"id": "m1", "role": "user", "content": "hi", "parts": [{"type": "text", "text": "hi"}]});
-    let resume = json!([{"interruptId": approval, "status": "resolved", "payload": {"approved": true}}]);
-    let requests = [
-        ("/v1/ai-sdk/assistant", json!({"id": thread, "messages": [answered]})),
+    let messages = [
         ("/v1/ai-sdk/assistant", json!({"id": "t2", "messages": [said]})),
-        ("/v1/ag-ui/assistant", json!({"threadId": thread, "runId": "r1", "messages": [], "resume": resume})),
         ("/v1/ag-ui/assistant", json!({"threadId": "t3", "runId": "r2", "messages": [said]})),
     ];
-    for (path, body) in requests {
+    for (path, body) in approvals.into_iter().chain(messages) {
         client.post(path, body).await.refused(429, "RATE_LIMITED");
     }
     assert_eq!(client.get(&format!("/v1/approvals/{approval}")).await.ok(200)["status"], "pending");
