@@ -75,7 +75,11 @@ impl Seen {
                 }
                 name if is_tool_part(name) => {
                     let tool = SeenTool::from_part(part, name, seen.steps, &path)?;
-                    seen.tools.insert(id_field(part, "toolCallId", &path)?.into(), tool);
+                    let call_id = id_field(part, "toolCallId", &path)?;
+                    if seen.tools.insert(call_id.into(), tool).is_some() {
+                        let why = format!("another part of the message has the id `{call_id}` as well");
+                        return Err(path.field("toolCallId").error(&why));
+                    }
                 }
                 _ => {}
             }

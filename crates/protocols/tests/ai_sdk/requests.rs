@@ -216,13 +216,27 @@ fn two_parts_that_answer_one_approval_differently_are_refused() {
 }
 
 #[test]
+fn two_parts_with_one_call_id_are_refused() {
+    let part =
+        |kind: &str| json!({"type": kind, "toolName": "pay", "toolCallId": "c", "state": "input-available"});
+    for kind in ["dynamic-tool", "tool-pay"] {
+        let why = refused(&body(&[assistant(&json!([part("tool-pay"), part(kind)]))]));
+        assert_eq!(
+            why,
+            "`messages[0].parts[1].toolCallId`: another part of the message has the id `c` as well"
+        );
+    }
+}
+
+#[test]
 fn sizes_are_bounded() {
     let request = body(&vec![json!({}); MESSAGES_MAX + 1]);
     assert_eq!(refused(&request), "`messages`: 10001 entries, at most 10000");
     let parts = Value::Array(vec![json!({"type": "step-start"}); 10_001]);
     assert_eq!(refused(&body(&[assistant(&parts)])), "`messages[0].parts`: 10001 entries, at most 10000");
-    let output = json!({"type": "tool-x", "toolCallId": "a", "state": "output-available", "output": 1});
-    let parts = Value::Array(vec![output; 1_001]);
+    let output =
+        |call: usize| json!({"type": "tool-x", "toolCallId": call.to_string(), "state": "output-available"});
+    let parts = (0..1_001).map(output).collect();
     assert_eq!(
         refused(&body(&[assistant(&parts)])),
         "`messages[0].parts`: more than 1000 answers; send fewer at once"
