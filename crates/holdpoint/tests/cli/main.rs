@@ -18,6 +18,7 @@ mod client_watch;
 mod database;
 mod delegation;
 mod demo;
+mod example_pages;
 mod fake_tool;
 mod follower;
 mod front_ends;

@@ -193,15 +193,15 @@ pub(crate) fn open_bearer(address: &str) -> Option<String> {
 }
 
 /// The lines of a pipe as they arrive. Several threads may read them.
-struct Lines(Mutex<Receiver<String>>);
+pub(crate) struct Lines(Mutex<Receiver<String>>);
 
 impl Lines {
-    fn recv_timeout(&self, timeout: Duration) -> Result<String, RecvTimeoutError> {
+    pub(crate) fn recv_timeout(&self, timeout: Duration) -> Result<String, RecvTimeoutError> {
         self.0.lock().expect("no reader panicked").recv_timeout(timeout)
     }
 }
 
-fn lines(from: impl Read + Send + 'static) -> Lines {
+pub(crate) fn lines(from: impl Read + Send + 'static) -> Lines {
     let (sender, lines) = mpsc::channel();
     std::thread::spawn(move || {
         for line in BufReader::new(from).lines().map_while(Result::ok) {
