@@ -26,6 +26,8 @@ Usage: cargo run --release -p bench -- [WORKLOAD...] [OPTION...]
   http         the server as another process, on sqlite: 2,000 open streams, of which 200 receive events all the
                time, with 300 tool rounds posted per second and decisions, for 60 seconds; --once sets the time
   costly       the server as another process, on sqlite: a tenant's posts beside another tenant's costliest requests
+  front-ends   the server as another process, on sqlite: 500 answers of 1,000 deltas at once, over our own events and
+               over the AI SDK
   tools        calls of an HTTP tool in another process, 64 at once: that read in memory, that write elsewhere
   machine      the bare machine: no store, no engine
   Without a workload all of them are measured with a short effort.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::http::Load;
+use crate::http::front_ends::FrontEndLoad;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Level {
@@ -49,6 +50,8 @@ pub(crate) struct Effort {
     pub(crate) http: Load,
     /// Messages that a tenant posts while another tenant sends costly requests.
     pub(crate) costly_posts: usize,
+    /// The answers that stream at once.
+    pub(crate) front_ends: FrontEndLoad,
 }
 
 impl Effort {
@@ -72,6 +75,7 @@ impl Effort {
             remote_run_count: 1_000,
             http: Load::FULL,
             costly_posts: 1_000,
+            front_ends: FrontEndLoad { stream_count: 500, delta_count: 1_000 },
         };
         match level {
             Level::Full => full,
@@ -86,6 +90,7 @@ impl Effort {
                 remote_run_count: 300,
                 http: Load { duration: Duration::from_secs(10), ..Load::FULL },
                 costly_posts: 500,
+                front_ends: FrontEndLoad { stream_count: 500, delta_count: 250 },
                 ..full
             },
             Level::Once(repetition) => Self {
@@ -114,6 +119,7 @@ impl Effort {
                 remote_run_count: 50,
                 http: Load::QUICK,
                 costly_posts: 100,
+                front_ends: FrontEndLoad { stream_count: 50, delta_count: 50 },
                 ..full
             },
         }
@@ -140,5 +146,6 @@ impl Effort {
         remote_run_count: 0,
         http: Load::QUICK,
         costly_posts: 20,
+        front_ends: FrontEndLoad { stream_count: 10, delta_count: 20 },
     };
 }

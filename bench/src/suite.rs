@@ -26,12 +26,13 @@ pub(crate) enum Suite {
     Subscribers,
     Http,
     Costly,
+    FrontEnds,
     Tools,
     Machine,
 }
 
 impl Suite {
-    pub(crate) const ALL: [Self; 11] = [
+    pub(crate) const ALL: [Self; 12] = [
         Self::ToolRound,
         Self::Approval,
         Self::ParkedFleet,
@@ -41,6 +42,7 @@ impl Suite {
         Self::Subscribers,
         Self::Http,
         Self::Costly,
+        Self::FrontEnds,
         Self::Tools,
         Self::Machine,
     ];
@@ -56,6 +58,7 @@ impl Suite {
             Self::Subscribers => "subscribers",
             Self::Http => "http",
             Self::Costly => "costly",
+            Self::FrontEnds => "front-ends",
             Self::Tools => "tools",
             Self::Machine => "machine",
         }
@@ -69,7 +72,7 @@ impl Suite {
                 asked.iter().copied().filter(|kind| *kind != StoreKind::Memory).map(Some).collect()
             }
             // The server must keep what it acknowledges, and the SQLite store is its default.
-            Self::Http | Self::Costly => {
+            Self::Http | Self::Costly | Self::FrontEnds => {
                 asked.iter().copied().filter(|kind| *kind == StoreKind::Sqlite).map(Some).collect()
             }
             Self::ToolRound
@@ -138,6 +141,7 @@ fn one(
         Suite::Subscribers => subscribers::run(setting, effort, progress),
         Suite::Http => http::run(setting, effort, command.program.as_deref(), progress),
         Suite::Costly => http::costly::run(setting, effort, command.program.as_deref(), progress),
+        Suite::FrontEnds => http::front_ends::run(setting, effort, command.program.as_deref(), progress),
         Suite::Tools => tool_calls::run(setting, effort, progress),
         Suite::Machine => Ok(Vec::new()),
     }

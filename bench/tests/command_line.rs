@@ -45,6 +45,7 @@ fn the_help_names_every_workload_and_goes_to_stdout() {
         "subscribers",
         "http",
         "costly",
+        "front-ends",
         "tools",
         "machine",
         "--store",

@@ -3,6 +3,7 @@
 
 pub(crate) mod costly;
 pub(crate) mod costly_client;
+pub(crate) mod front_ends;
 mod load;
 mod pool;
 mod server;

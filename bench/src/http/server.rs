@@ -14,6 +14,10 @@ use crate::failure::Failure;
 /// Steps of a run whose stream never stops delivering.
 const BUSY_STEPS: usize = 20;
 
+/// Characters of each delta of the long answer, and the pause before the next one.
+pub(crate) const DELTA_CHARS: usize = 16;
+const DELTA_DELAY_MS: u64 = 40;
+
 /// A tenant may have about a thousand streams, so there are several tenants, each with the SHA-256 of its token.
 pub(crate) const TENANTS: [(&str, &str); 4] = [
     ("north", "d96f4a72d13c26466a4ac94aa5bcecea2f17c6c0d74756ce2a1c90eb9dfca7f2"),
@@ -49,9 +53,14 @@ impl Drop for HttpServer {
 
 impl HttpServer {
     pub(crate) fn start(program: &Path, parent: &Path) -> Result<Self, Failure> {
+        Self::start_with(program, parent, 1)
+    }
+
+    /// Its model answers `deltas` with this many.
+    pub(crate) fn start_with(program: &Path, parent: &Path, delta_count: usize) -> Result<Self, Failure> {
         let folder = Folder::within(parent)?;
         fs::write(folder.file("holdpoint.toml"), configuration())?;
-        fs::write(folder.file("script.json"), script())?;
+        fs::write(folder.file("script.json"), script(delta_count))?;
         let mut command = Command::new(program);
         command.args(["serve", "--config"]).arg(folder.file("holdpoint.toml"));
         command
@@ -130,8 +139,13 @@ stop = [ { type = "max_rounds", rounds = 100000 } ]
     text
 }
 
+/// Each delta of the long answer is different, so that a reader notices a gap.
+pub(crate) fn deltas_text(count: usize) -> String {
+    (0..count).map(|number| format!("{number:>width$} ", width = DELTA_CHARS - 1)).collect()
+}
+
 /// The message determines what an agent does.
-fn script() -> String {
+fn script(delta_count: usize) -> String {
     let text = "x".repeat(64);
     let echo = |id: &str| json!({"id": id, "name": "echo", "arguments": {"text": text}});
     let talk = |calls: &[Value]| json!({"text": text.repeat(2), "delta_chars": 16, "delay_ms": 200, "tool_calls": calls});
@@ -145,6 +159,9 @@ fn script() -> String {
         // Waits for approval.
         {"when": "^held$", "replies": [
             {"tool_calls": [{"id": "call_0", "name": "add", "arguments": {"a": 1, "b": 2}}]}, {"text": text}]},
+        // One long answer.
+        {"when": "^deltas$", "replies": [
+            {"text": deltas_text(delta_count), "delta_chars": DELTA_CHARS, "delay_ms": DELTA_DELAY_MS}]},
         // Waits for the front end.
         {"when": "^pick$", "replies": [{"tool_calls": [{"id": "call_0", "name": "pick"}]}, {"text": text}]},
     ]})

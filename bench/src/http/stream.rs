@@ -92,6 +92,6 @@ pub(crate) fn is_terminal(kind: &str) -> bool {
     TERMINAL.contains(&kind)
 }
 
-fn events_of(run: &str) -> String {
+pub(crate) fn events_of(run: &str) -> String {
     format!("/v1/runs/{run}/events")
 }

@@ -68,11 +68,14 @@ impl Client {
     pub(crate) async fn stream(&self, path: &str) -> Result<Connection, Failure> {
         let mut connection = self.connection().await?;
         connection.send("GET", path, self.tenant, None).await?;
-        let answer = connection.head().await?;
-        if answer.status != 200 || answer.length.is_some() {
-            return Err(Failure::new(format!("{path}: {} and no stream", answer.status)));
-        }
-        Ok(connection)
+        connection.expect_stream(path).await
+    }
+
+    /// Posts, and returns after the response head; the frames are then read from the connection.
+    pub(crate) async fn stream_of_post(&self, path: &str, body: &Value) -> Result<Connection, Failure> {
+        let mut connection = self.connection().await?;
+        connection.send("POST", path, self.tenant, Some(&body.to_string())).await?;
+        connection.expect_stream(path).await
     }
 
     /// Once a stream has ended, its connection can be reused.
@@ -134,6 +137,14 @@ impl Connection {
         }
         self.stream.write_all(text.as_bytes()).await?;
         Ok(())
+    }
+
+    async fn expect_stream(mut self, path: &str) -> Result<Self, Failure> {
+        let answer = self.head().await?;
+        if answer.status != 200 || answer.length.is_some() {
+            return Err(Failure::new(format!("{path}: {} and no stream", answer.status)));
+        }
+        Ok(self)
     }
 
     async fn next_line(&mut self) -> Result<&str, Failure> {
