@@ -12,6 +12,8 @@ QUICK_ENGINE_SEEDS ?= 1000
 ENGINE_SEEDS ?= 50000
 # The same on a PostgreSQL server of their own.
 POSTGRES_SEEDS ?= 1500
+# Worlds whose runs are translated for front ends.
+TRANSLATED_WORLDS ?= 10000
 # Processes that the kill matrix kills.
 QUICK_KILLS ?= 1000
 KILLS ?= 10000
@@ -51,7 +53,7 @@ help:
 	@echo 'make story       one run that is held, crashes and continues, printed as a story'
 	@echo 'make bench       what runs, decisions, parked fleets, long runs, streams and a server cost, in memory and on SQLite'
 	@echo 'make bench-peers installs LangGraph and Restate into target/peers, and runs them and us in turns'
-	@echo 'make test-long   $(SEEDS) worlds of the machine (SEEDS=n), $(ENGINE_SEEDS) of the engine, $(POSTGRES_SEEDS) on PostgreSQL, $(KILLS) kills, $(NODE_KILLS) of three nodes, $(RACE_ROUNDS) rounds of each race, $(STOP_TRIALS) orderly stops on each store, planted faults, the README in a fresh clone'
+	@echo 'make test-long   $(SEEDS) worlds of the machine (SEEDS=n), $(ENGINE_SEEDS) of the engine, $(POSTGRES_SEEDS) on PostgreSQL, $(TRANSLATED_WORLDS) translated for front ends, $(KILLS) kills, $(NODE_KILLS) of three nodes, $(RACE_ROUNDS) rounds of each race, $(STOP_TRIALS) orderly stops on each store, planted faults, the README in a fresh clone'
 	@echo 'make test-real-model  installs a small real model into target/real-model, and streams, counts and interrupts it'
 	@echo 'make mutants     mutation testing of the machine; installs cargo-mutants when it is missing'
 	@echo 'make deny        licences, bans and sources of the dependencies'
@@ -118,6 +120,7 @@ test-long: toolchain
 	cargo run -q $(LOCKED) --release -p sim -- --seeds $(SEEDS)
 	cargo run -q $(LOCKED) --release -p sim -- --engine --seeds $(ENGINE_SEEDS)
 	cargo run -q $(LOCKED) --release -p sim -- --engine --store postgres --seeds $(POSTGRES_SEEDS)
+	TRANSLATED_WORLDS=$(TRANSLATED_WORLDS) cargo test -q $(LOCKED) --release -p sim --test translators
 	RACE_ROUNDS=$(RACE_ROUNDS) cargo test -q $(LOCKED) -p stores --test conformance at_once_do_not_both_succeed
 	RACE_ROUNDS=$(RACE_ROUNDS) cargo test -q $(LOCKED) -p holdpoint-http --test server thread_races
 	cargo run -q $(LOCKED) -p kill -- matrix --kills $(KILLS)

@@ -8,6 +8,7 @@ pub mod decision;
 pub mod enums;
 pub mod event;
 pub(crate) mod event_schema;
+pub mod feed;
 pub mod grant;
 pub mod hydrate;
 pub mod live;

@@ -8,12 +8,12 @@ use machine::projection_rows::Role;
 use machine::thread::ThreadState;
 use protocols::feed::Item;
 
-use super::feed::event_item;
 use crate::caller::Caller;
 use crate::error::{ApiError, Code};
 use crate::log_reader::LogReader;
 use crate::paging::{PAGE_BYTES_MAX, json_bytes};
 use crate::server::Server;
+use crate::wire::feed::event_item;
 
 /// Events of a run among which `run.started` is searched. It is the first or the second, unless the run was queued.
 const FIRST_EVENTS: usize = 8;

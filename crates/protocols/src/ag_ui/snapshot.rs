@@ -106,7 +106,8 @@ impl AgUiConversation {
             Body::Approved { call_id, arguments, .. } => {
                 if let Some(call) = self.calls.get_mut(call_id) {
                     call.hold = None;
-                    call.edited.clone_from(arguments);
+                    // A call that is held again has the arguments of the earlier approval.
+                    call.edited = arguments.clone().or(call.edited.take());
                 }
             }
             Body::ApprovalVoided { call_id, .. } | Body::CallResumed { call_id, .. } => {

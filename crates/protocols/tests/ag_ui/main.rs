@@ -8,6 +8,7 @@ mod copilot_kit;
 mod decisions;
 mod feed_story;
 mod property;
+mod reader;
 mod requests;
 mod stories;
 mod stories_of_waiting;

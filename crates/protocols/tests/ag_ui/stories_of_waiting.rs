@@ -195,6 +195,22 @@ fn edited_arguments_are_named_in_the_result_and_the_call_keeps_the_models_own() 
     }
 }
 
+#[test]
+fn a_call_that_is_held_again_after_an_edit_keeps_the_edit() {
+    for dialect in DIALECTS {
+        let (mut story, pay) = held("bob");
+        let edited = json!({"amount": 1, "to": "bob"});
+        story.approve(&pay, "apr_1", Some(edited)).ask_approval(&pay, "apr_2").wait(WaitingOn::Approval);
+        story.approve(&pay, "apr_2", None).resume().execute(&pay).succeed(&pay, r#""paid""#);
+        story.end_step().final_answer("Paid 1.");
+        let mut client = asked();
+        let first = answering(&client, dialect, 0, &["apr_1", "apr_2"]);
+        let stream = play(&mut client, first, &story.items);
+        let text = "Arguments were changed by the approver to: {\"amount\":1,\"to\":\"bob\"}\npaid";
+        assert_eq!(stream.all("TOOL_CALL_RESULT")[0]["content"], text);
+    }
+}
+
 /// Two transfers that wait for `apr_1` and `apr_2`, and an echo that ran.
 fn two_held() -> (Story, RequestedCall, RequestedCall) {
     let (first, second) = (transfer("call_1", "bob"), transfer("call_2", "eve"));

@@ -1,6 +1,6 @@
 //! Approvals: one and several, given here and elsewhere, denied, edited, voided and refused.
 
-use protocols::ai_sdk::{ChatAction, Chunk, ToolState};
+use protocols::ai_sdk::{ChatAction, Chunk, ToolState, UiPart};
 use protocols::feed::{Body, CompletedReason, SuspensionKind, WaitingOn};
 use serde_json::json;
 
@@ -313,6 +313,28 @@ fn a_late_result_under_eager_settles_a_call_of_an_earlier_step() {
     ];
     assert_eq!(kinds(&chunks), expected);
     assert_eq!(normalized(&client.message), normalized(&fold(&fresh(&script))));
+}
+
+#[test]
+fn a_client_does_not_post_for_ever_while_a_call_of_an_earlier_step_is_held() {
+    let (a, b, c) = (call("a", "transfer"), call("b", "echo"), call("c", "echo"));
+    let mut script = RunScript::begun();
+    script.answer("", &[a.clone(), b.clone()]).ask(&a, "apr_a").executing(&b).succeeded(&b, "1");
+    script.step_ended().step().answer("", std::slice::from_ref(&c)).executing(&c).succeeded(&c, "2");
+    script.step_ended().waits_for_approval();
+    script.runs_approved(&a, "apr_a").step().answer("Done.", &[]).step_ended();
+    script.completed(CompletedReason::NaturalEnd);
+    let wait = script.waits[0];
+
+    let mut client = ChatClient::of(&fresh_until(&script, wait));
+    assert!(!client.posts_by_itself(), "all calls of the last step have results");
+    client.continue_over(&script, &Accepted::default(), wait, wait);
+    assert!(!client.posts_by_itself(), "nor after a stream that shows nothing new");
+    client.respond("apr_a", true, None);
+    client.continue_over(&script, &Accepted::approval("apr_a"), wait, script.items.len());
+    assert_eq!(normalized(&client.message), normalized(&fold(&fresh(&script))));
+    let steps = client.message.parts.iter().filter(|part| **part == UiPart::StepStart).count();
+    assert_eq!(steps, 3, "the run's next step has filled the empty one");
 }
 
 #[test]

@@ -108,7 +108,9 @@ pub(crate) fn fold(chunks: &[Chunk]) -> UiMessage {
 }
 
 /// Without what only the client knows of its own answers, and without text that was given up, which a reload does not
-/// show. A text in two parts, because the connection was lost in between, is one text.
+/// show. A text in two parts, because the connection was lost in between, is one text. Data parts have no place among
+/// the others: a step that was begun at the end of a stream is where a later step would not be. Such a step can stay
+/// empty.
 pub(crate) fn normalized(message: &UiMessage) -> Value {
     let mut parts: Vec<UiPart> = Vec::new();
     for part in message.parts.clone() {
@@ -128,12 +130,35 @@ pub(crate) fn normalized(message: &UiMessage) -> Value {
                 if let Some(approval) = &mut tool.approval {
                     (approval.approved, approval.reason) = (None, None);
                 }
+                // A page that gives the output itself is not shown an approval that came before it.
+                if !tool.dynamic && tool.state == ToolState::OutputAvailable {
+                    tool.approval = None;
+                }
                 parts.push(UiPart::Tool(tool));
             }
             (_, part) => parts.push(part),
         }
     }
+    let (data, others): (Vec<_>, Vec<_>) =
+        parts.into_iter().partition(|part| matches!(part, UiPart::Data { .. }));
+    let mut parts: Vec<UiPart> = Vec::new();
+    for part in others {
+        if part == UiPart::StepStart && parts.last() == Some(&UiPart::StepStart) {
+            continue;
+        }
+        parts.push(part);
+    }
+    if parts.last() == Some(&UiPart::StepStart) {
+        parts.pop();
+    }
+    parts.extend(data.into_iter().filter(|part| !is_closed_client_tool(part)));
     serde_json::to_value(UiMessage { parts, ..message.clone() }).unwrap()
+}
+
+/// A tool of the front end that was not in the last step when it was handed over. Whether a page was shown it in this
+/// form depends on the step in which its stream began.
+fn is_closed_client_tool(part: &UiPart) -> bool {
+    matches!(part, UiPart::Data { data, .. } if data["kind"] == "client_tool" && data["status"] == "closed")
 }
 
 /// The client's side of a chat with one assistant message.
@@ -244,7 +269,7 @@ impl ChatClient {
     }
 
     fn last_step_tools(&self) -> Vec<&UiToolPart> {
-        let begin = self.message.parts.iter().rposition(|part| *part == UiPart::StepStart).unwrap();
+        let begin = self.message.parts.iter().rposition(|part| *part == UiPart::StepStart).unwrap_or(0);
         let tools = self.message.parts[begin..].iter();
         tools.filter_map(|part| if let UiPart::Tool(tool) = part { Some(tool) } else { None }).collect()
     }

@@ -18,6 +18,7 @@ mod endings;
 mod golden_streams;
 mod hydration;
 mod illegal_streams;
+mod page;
 mod random_runs;
 mod random_story;
 mod requests;

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::caller::{Caller, Validity};
 use crate::error::{ApiError, Code};
-use crate::front_end::feed::feed_item;
+use crate::front_end::feed_item;
 use crate::limits::TenantCount;
 use crate::log_reader::{LogReader, RunFollower};
 use crate::server::Server;

@@ -15,6 +15,10 @@ impl ChunkEncoder {
             call.show_hold(in_last_step, out);
         }
         self.close_parts(out);
+        // Calls of earlier steps can be held while those of the last one have settled.
+        if self.calls.values().all(|call| call.step != last_step) {
+            self.keep_client_from_posting(out);
+        }
         let metadata = json!({"status": self.status});
         out.push(Chunk::Finish { finish_reason: FinishReason::ToolCalls, message_metadata: Some(metadata) });
         self.stage = StreamStage::Done;
@@ -22,11 +26,7 @@ impl ChunkEncoder {
 
     pub(super) fn end_run(&mut self, end: &RunEnd, usage: Usage, out: &mut Vec<Chunk>) {
         self.close_parts(out);
-        // A client that posts by itself when the last step's calls have results would post after the end too, forever.
-        // With another step begun there is nothing to post. The metadata that follows makes the client show the step.
-        if self.step_has_calls && self.seen.steps <= self.step {
-            out.extend([Chunk::StartStep, Chunk::FinishStep]);
-        }
+        self.keep_client_from_posting(out);
         self.status = match end {
             RunEnd::Completed { .. } => "completed",
             RunEnd::Failed { .. } => "failed",
@@ -49,6 +49,15 @@ impl ChunkEncoder {
             }
         }
         self.stage = StreamStage::Done;
+    }
+
+    /// A client that posts by itself when the last step's calls have results would post at the end of each stream,
+    /// forever. With another step begun there is nothing to post. The metadata that follows makes the client show the
+    /// step, and the run's next step fills it.
+    fn keep_client_from_posting(&self, out: &mut Vec<Chunk>) {
+        if self.step_has_calls && self.seen.steps <= self.step {
+            out.extend([Chunk::StartStep, Chunk::FinishStep]);
+        }
     }
 
     pub(super) fn close_parts(&mut self, out: &mut Vec<Chunk>) {

@@ -5,23 +5,17 @@ use protocols::feed::{
 };
 use serde_json::value::{RawValue, to_raw_value};
 
-use crate::log_reader::RunFrame;
-use crate::wire::enums::{Role, RunStatus, SuspensionKind};
-use crate::wire::event::Envelope;
-use crate::wire::live::{DeltaPayload, Frame, LivePayload};
-use crate::wire::message::{Message, ToolCall};
-use crate::wire::payload::{Decided, Ended, Payload, Status, Suspended};
-use crate::wire::run::Reason;
-use crate::wire::time::Time;
+use super::enums::{Role, RunStatus, SuspensionKind};
+use super::event::Envelope;
+use super::live::{DeltaPayload, Frame, LivePayload};
+use super::message::{Message, ToolCall};
+use super::payload::{Decided, Ended, Payload, Status, Suspended};
+use super::run::Reason;
+use super::time::Time;
 
-pub(crate) fn feed_item(frame: RunFrame) -> Item {
-    match frame {
-        RunFrame::Event(envelope) => event_item(envelope),
-        RunFrame::Live(frame) => live_item(frame),
-    }
-}
-
-pub(crate) fn event_item(envelope: Envelope) -> Item {
+/// A stored event.
+#[must_use]
+pub fn event_item(envelope: Envelope) -> Item {
     let Envelope { seq, name, thread_id, run_id, step, ts, payload, .. } = envelope;
     Item {
         thread_id,
@@ -33,7 +27,9 @@ pub(crate) fn event_item(envelope: Envelope) -> Item {
     }
 }
 
-fn live_item(frame: Frame) -> Item {
+/// A live frame.
+#[must_use]
+pub fn live_item(frame: Frame) -> Item {
     let Frame { name, thread_id, run_id, step, ts, payload, .. } = frame;
     let body = match payload {
         LivePayload::Delta(delta) => delta_body(name, delta),
