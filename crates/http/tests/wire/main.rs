@@ -11,6 +11,7 @@ mod page;
 mod runs;
 mod snapshots;
 mod stories;
+mod streams;
 mod tool_events;
 mod typescript;
 mod union;
