@@ -29,6 +29,7 @@ pub(crate) struct Metrics {
     refusals: Family<Labels, Counter>,
     decisions: Family<Labels, Counter>,
     decision_seconds: Histogram,
+    illegal_frames: Family<Labels, Counter>,
     /// Connections that were closed at once.
     pub(crate) connections_refused: Counter,
 }
@@ -68,6 +69,12 @@ impl Metrics {
             "Time from the arrival of a decision to its commit",
             decision_seconds.clone(),
         );
+        let illegal_frames = Family::default();
+        registry.register(
+            "illegal_frames",
+            "Frames that were not sent because their protocol forbids them, by protocol; each closed a stream",
+            illegal_frames.clone(),
+        );
         let connections_refused = Counter::default();
         registry.register(
             "connections_refused",
@@ -90,6 +97,7 @@ impl Metrics {
             refusals,
             decisions,
             decision_seconds,
+            illegal_frames,
             connections_refused,
         }
     }
@@ -112,6 +120,11 @@ impl Metrics {
         if let Some(code) = code {
             self.refusals.get_or_create(&vec![("code", code.as_str().to_owned())]).inc();
         }
+    }
+
+    /// Counts the frames that the verifier of a front end's protocol refused.
+    pub(crate) fn illegal_frames(&self, protocol: &'static str) -> Counter {
+        self.illegal_frames.get_or_create(&vec![("protocol", protocol.to_owned())]).clone()
     }
 
     pub(crate) fn record_decision(&self, verdict: &Verdict, elapsed: Duration) {

@@ -25,6 +25,17 @@ on_all_stores! {
     streams_are_closed_when_the_server_drains;
 }
 
+#[tokio::test]
+async fn c99_a_stream_of_the_ai_sdk_has_its_header_and_ends_with_done() {
+    let test_server = TestPlan::new(StoreKind::Memory, [Reply::text("Hello.")]).build().await;
+    let part = json!({"type": "text", "text": "hi"});
+    let body = json!({"id": "chat", "messages": [{"id": "u1", "role": "user", "parts": [part]}]});
+    let answer = test_server.client.post("/v1/ai-sdk/assistant", body).await;
+    assert_eq!(answer.status, 200);
+    assert_eq!(answer.headers["x-vercel-ai-ui-message-stream"], "v1");
+    assert!(answer.text.ends_with("data: [DONE]\n\n"), "{}", answer.text);
+}
+
 fn data(frames: &[Frame]) -> Vec<Value> {
     frames.iter().map(|frame| frame.data.clone()).collect()
 }

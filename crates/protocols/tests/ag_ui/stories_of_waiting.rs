@@ -41,7 +41,7 @@ fn held(to: &str) -> (Story, RequestedCall) {
 }
 
 #[test]
-fn held_call_ends_the_segment_with_snapshots_and_an_interrupt() {
+fn x31_held_call_ends_the_segment_with_snapshots_and_an_interrupt() {
     for dialect in DIALECTS {
         let (story, _) = held("bob");
         let mut client = asked();

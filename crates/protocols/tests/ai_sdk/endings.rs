@@ -13,13 +13,20 @@ fn last_lines(script: &RunScript, count: usize) -> Vec<String> {
 }
 
 #[test]
-fn every_completed_run_finishes_with_stop() {
-    for reason in [CompletedReason::NaturalEnd, CompletedReason::BehaviorRequested, CompletedReason::Stopped]
-    {
+fn c98_each_end_of_a_run_has_its_finish_reason() {
+    let completed = |reason| RunEnd::Completed { reason, code: None, detail: None };
+    let failed = |blocked| RunEnd::Failed { code: "X".into(), message: "it failed".into(), blocked };
+    for (end, reason) in [
+        (completed(CompletedReason::NaturalEnd), "stop"),
+        (completed(CompletedReason::BehaviorRequested), "stop"),
+        (completed(CompletedReason::Stopped), "stop"),
+        (failed(false), "error"),
+        (failed(true), "content-filter"),
+    ] {
         let mut script = RunScript::begun();
-        script.answer("Hello.", &[]).step_ended().completed(reason);
+        script.answer("Hello.", &[]).step_ended().ended(end.clone());
         let last = fresh(&script).pop().unwrap();
-        assert_eq!(serde_json::to_value(&last).unwrap()["finishReason"], "stop");
+        assert_eq!(serde_json::to_value(&last).unwrap()["finishReason"], reason, "{end:?}");
     }
 }
 
@@ -136,7 +143,7 @@ fn tool_errors_and_unknown_outcomes_are_errors_of_their_calls() {
 }
 
 #[test]
-fn nothing_follows_the_end() {
+fn c97_nothing_follows_the_end() {
     let mut script = RunScript::begun();
     script.answer("Hello.", &[]).step_ended().completed(CompletedReason::NaturalEnd);
     let mut encoder = ChunkEncoder::new(client_tools());

@@ -22,7 +22,7 @@ fn email_run() -> RunScript {
 }
 
 #[test]
-fn the_first_stream_ends_when_the_run_waits() {
+fn c91_c96_the_first_stream_ends_when_the_run_waits() {
     let chunks = fresh_until(&email_run(), email_run().waits[0]);
     let expected = [
         r#"{"type":"start","messageId":"msg_run_1","messageMetadata":{"run_id":"run_1","status":"running"}}"#,

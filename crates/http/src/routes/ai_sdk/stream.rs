@@ -9,6 +9,7 @@ use axum::response::sse::Event;
 use engine::store::RunView;
 use futures_util::stream;
 use machine::id::RunId;
+use prometheus_client::metrics::counter::Counter;
 use protocols::ai_sdk::{Chunk, ChunkEncoder, ChunkVerifier, DONE, VERSION_HEADER};
 use tokio_util::sync::CancellationToken;
 
@@ -33,12 +34,15 @@ pub(super) async fn stream_chunks(
     let reader = LogReader::open(&server.engine, &caller.tenant, view, 0).await?;
     let writer = ChunkWriter {
         follower: reader.follow(&server.engine),
-        run: view.id.clone(),
         stored_seq: view.seq,
         encoder,
-        verifier,
-        ready: VecDeque::new(),
-        is_closed: false,
+        verified: VerifiedChunks {
+            run: view.id.clone(),
+            verifier,
+            illegal: server.metrics.illegal_frames("ai_sdk"),
+            ready: VecDeque::new(),
+            is_closed: false,
+        },
         draining: server.draining.clone(),
         validity: caller.validity.clone(),
         _open: open,
@@ -56,14 +60,10 @@ pub(super) async fn stream_chunks(
 /// One client that reads one run. It reads the log by itself, as fast as the client receives it.
 struct ChunkWriter {
     follower: RunFollower,
-    run: RunId,
     /// The last event when the stream was opened. Up to it, the run has moved on from whatever the log shows.
     stored_seq: u64,
     encoder: ChunkEncoder,
-    verifier: ChunkVerifier,
-    ready: VecDeque<Event>,
-    /// `[DONE]` is sent.
-    is_closed: bool,
+    verified: VerifiedChunks,
     draining: CancellationToken,
     validity: Validity,
     _open: TenantCount,
@@ -72,15 +72,18 @@ struct ChunkWriter {
 impl ChunkWriter {
     async fn next(&mut self) -> Option<Event> {
         loop {
-            if let Some(event) = self.ready.pop_front() {
+            if let Some(event) = self.verified.ready.pop_front() {
                 return Some(event);
             }
-            if self.is_closed {
+            if self.verified.is_closed {
                 return None;
             }
             let mut chunks = Vec::new();
             self.read(&mut chunks).await;
-            self.write(&chunks);
+            self.verified.write(&chunks);
+            if self.encoder.is_done() && !self.verified.is_closed {
+                self.verified.close();
+            }
         }
     }
 
@@ -111,16 +114,29 @@ impl ChunkWriter {
                 self.encoder.fail("the run cannot be followed any further; load the chat again", chunks);
             }
             Err(refused) => {
-                tracing::warn!(run = %self.run, %refused, "a stream of the AI SDK ended early; the client can load the chat again");
+                tracing::warn!(run = %self.verified.run, %refused, "a stream of the AI SDK ended early; the client can load the chat again");
                 self.encoder.fail("the stream ended early; the run continues, load the chat again", chunks);
             }
         }
     }
+}
 
+/// The chunks of a stream after they were verified, ready to be sent.
+struct VerifiedChunks {
+    run: RunId,
+    verifier: ChunkVerifier,
+    illegal: Counter,
+    ready: VecDeque<Event>,
+    /// `[DONE]` is sent.
+    is_closed: bool,
+}
+
+impl VerifiedChunks {
     /// An illegal chunk would break the client's page. The stream ends with an error instead.
     fn write(&mut self, chunks: &[Chunk]) {
         for chunk in chunks {
             if let Err(illegal) = self.verifier.check(chunk) {
+                self.illegal.inc();
                 tracing::error!(run = %self.run, %illegal, "a chunk that the AI SDK would refuse was not sent, and its stream was closed; this is a bug in Holdpoint");
                 self.ready.extend(data_event(&Chunk::Error {
                     error_text: "internal error; load the chat again".into(),
@@ -132,9 +148,6 @@ impl ChunkWriter {
                 Some(event) => self.ready.push_back(event),
                 None => return self.close(),
             }
-        }
-        if self.encoder.is_done() {
-            self.close();
         }
     }
 
@@ -152,5 +165,28 @@ fn data_event(chunk: &Chunk) -> Option<Event> {
             tracing::error!(%error, "a chunk cannot be serialized; the stream ends");
             None
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_illegal_chunk_is_counted_and_closes_the_stream() {
+        let mut verified = VerifiedChunks {
+            run: "run_1".into(),
+            verifier: ChunkVerifier::new(),
+            illegal: Counter::default(),
+            ready: VecDeque::new(),
+            is_closed: false,
+        };
+        let start = Chunk::Start { message_id: "msg_run_1".into(), message_metadata: None };
+        verified.write(&[start, Chunk::StartStep]);
+        assert_eq!((verified.ready.len(), verified.illegal.get(), verified.is_closed), (2, 0, false));
+        let unknown = Chunk::TextDelta { id: "txt".into(), delta: "a text that has not begun".into() };
+        verified.write(&[unknown, Chunk::FinishStep]);
+        // An error and the end; nothing of what followed.
+        assert_eq!((verified.ready.len(), verified.illegal.get(), verified.is_closed), (4, 1, true));
     }
 }
