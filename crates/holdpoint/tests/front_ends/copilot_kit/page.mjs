@@ -35,7 +35,7 @@ export class Page {
     this.core = new CopilotKitCore({
       runtimeUrl: site.runtimeUrl,
       ...(site.transport === undefined ? {} : { runtimeTransport: site.transport }),
-      headers: { authorization: `Bearer ${site.key}` },
+      headers: site.headers,
     });
     for (const tool of tools) this.core.addTool(tool);
     this.connected = new Promise((resolve, reject) => {

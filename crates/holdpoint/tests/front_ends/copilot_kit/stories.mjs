@@ -375,15 +375,29 @@ const runtimeStories = {
     await page.showsWhatIsStored();
   },
 
-  async 'a runtime with our agent and our runner interrupts a run, and replays after it was started again'() {
-    const complete = await openSite(topology, url, key, 'with-holdpoint');
-    const stopped = await Page.open(complete);
-    const saying = stopped.say('slow');
-    await stopped.until('running');
-    stopped.stop();
+  async 'a stop through a runtime with our runner interrupts the run, also from a page that was loaded again'() {
+    const complete = await openSite(topology, url, key, 'with-runner');
+    const page = await Page.open(complete);
+    const saying = page.say('slow');
+    await page.until('running');
+    page.stop();
     await saying;
-    await stopped.until('interrupted');
+    assert.equal(page.last.error.code, 'STOPPED');
+    assert.deepEqual((await page.storedRuns()).map(({ status }) => status), ['interrupted']);
+    await page.showsWhatIsStored();
 
+    const other = page.say('slow');
+    await page.until('running');
+    const tab = await Page.open(complete, { threadId: page.threadId });
+    const connecting = tab.connect();
+    tab.stop();
+    await Promise.all([other, connecting]);
+    assert.deepEqual((await page.storedRuns()).map(({ status }) => status), ['interrupted', 'interrupted']);
+    await tab.showsWhatIsStored();
+  },
+
+  async 'a runtime with our runner shows a thread that it does not know'() {
+    const complete = await openSite(topology, url, key, 'with-runner');
     const page = await pageWithHeldCall();
     const tab = await Page.loaded(complete, page.threadId);
     assert.deepEqual(tab.errors, []);
