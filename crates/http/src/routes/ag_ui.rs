@@ -386,9 +386,6 @@ fn to_answer(decision: AgUiDecision) -> Result<Answer, ApiError> {
         AgUiDecision::Answer { result } => {
             resume(Resumption { payload: Payload::Result(Arc::new(result)), ..Resumption::default() })
         }
-        AgUiDecision::Fail { error } => {
-            resume(Resumption { payload: Payload::Error(error), ..Resumption::default() })
-        }
         AgUiDecision::Retry => resume(Resumption::default()),
         AgUiDecision::Deny { reason } => cancel(check_reason("resume", reason)?),
         AgUiDecision::GiveUp => cancel(None),
