@@ -24,7 +24,7 @@ use crate::caller::Caller;
 use crate::error::{ApiError, Code, bad_field};
 use crate::extract::{AgentPath, RequestBody};
 use crate::front_end::conversation::{ConversationBudget, newest_run, newest_runs};
-use crate::front_end::decide::{answer_client_tool, answer_held, check_reason, find_held};
+use crate::front_end::decide::{answer_client_tool, answer_held, check_reason, find_held_in_tree};
 use crate::front_end::post::{FrontEndMessage, find_agent, post_message};
 use crate::limits::TenantCount;
 use crate::routes::runs::find_run;
@@ -32,6 +32,7 @@ use crate::routes::threads::find_thread;
 use crate::server::Server;
 use crate::setup::AgentShown;
 
+mod delegated;
 mod stream;
 
 /// Runs of a thread that a snapshot of its messages contains.
@@ -223,7 +224,7 @@ impl KnownThread {
         // Every answer is read before the first one is given: a request with a wrong one changes nothing.
         let mut answers = Vec::with_capacity(entries.len());
         for entry in &entries {
-            let Some(held) = find_held(server, caller, &view, &entry.interrupt_id).await? else {
+            let Some(held) = find_held_in_tree(server, caller, &view, &entry.interrupt_id).await? else {
                 tracing::debug!(run = %view.id, "an AG-UI request answers an interrupt that the run does not have");
                 continue;
             };

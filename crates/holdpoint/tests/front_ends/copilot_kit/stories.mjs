@@ -27,7 +27,7 @@ async function pageWithHeldCall(options) {
 const stories = {
   async 'the page finds the agent and what it can do'() {
     const page = await Page.open(site);
-    assert.deepEqual(Object.keys(page.core.agents), ['assistant']);
+    assert.ok(page.core.getAgent('assistant'));
     if (!isThroughRuntime) assert.equal(page.agent.capabilities.humanInTheLoop.interrupts, true);
   },
 
@@ -275,6 +275,19 @@ const stories = {
     await page.showsWhatIsStored();
   },
 
+  async 'calls of delegated runs are interrupts, also for a page that is loaded again'() {
+    const { threadId, held } = await Page.open(site).then(async (page) => { await page.say('delegate'); return page; });
+    assert.deepEqual(held.map(({ metadata }) => metadata.tool), ['write_file', 'write_file']);
+    const page = await Page.loaded(site, threadId);
+    assert.deepEqual(page.held.map(({ id }) => id), held.map(({ id }) => id));
+    assert.equal(await page.answer({ approved: true }, held[0].id), 'waiting');
+    await page.answer({ approved: false, reason: 'one is enough' }, held[1].id);
+    page.succeeded();
+    assert.deepEqual(page.results, [['ask', 'The clerk did it.']]);
+    assert.deepEqual([(await approval(held[0].id)).status, (await approval(held[1].id)).status], ['approved', 'rejected']);
+    await page.showsWhatIsStored();
+  },
+
   async 'a second page on a busy thread is refused'() {
     const page = await pageWithHeldCall();
     const tab = await Page.open(site, { threadId: page.threadId });
@@ -334,6 +347,21 @@ const directStories = {
     assert.equal((await approval(page.held[0].id)).status, 'rejected');
     await page.answer({ approved: true });
     await page.showsWhatIsStored();
+  },
+
+  async 'a page needs no key, only a token for its thread'() {
+    const threadId = `token-${randomUUID()}`;
+    const limits = { ttl: '15m', roles: ['run', 'approve'], thread_id: threadId };
+    const { token } = await rest(site, 'POST', '/v1/tokens', limits);
+    const limited = { ...site, headers: { authorization: `Bearer ${token}` } };
+    const page = await Page.loaded(limited, threadId);
+    await page.say('write');
+    await page.answer({ approved: true });
+    page.succeeded();
+    await page.showsWhatIsStored();
+    const other = await Page.open(limited);
+    await other.say('plain');
+    assert.match(other.errors.join(), /THREAD_NOT_FOUND/);
   },
 
   async 'a page that is loaded again follows a run that executes'() {

@@ -9,8 +9,10 @@ use engine::store::RunView;
 use futures_util::stream;
 use machine::id::RunId;
 use protocols::ag_ui::{AgUiEncoder, AgUiEvent, AgUiSegment, AgUiVerifier};
+use protocols::feed::Body;
 use tokio_util::sync::CancellationToken;
 
+use super::delegated::DelegatedCalls;
 use crate::caller::{Caller, Validity};
 use crate::error::{ApiError, Code};
 use crate::front_end::feed::feed_item;
@@ -30,6 +32,7 @@ pub(super) async fn stream_events(
     let reader = LogReader::open(&server.engine, &caller.tenant, view, 0).await?;
     let mut writer = EventWriter {
         follower: reader.follow(&server.engine),
+        delegated: DelegatedCalls::new(server, caller, &view.id),
         run: view.id.clone(),
         verifier: AgUiVerifier::new(segment.dialect),
         encoder: AgUiEncoder::new(segment),
@@ -65,6 +68,7 @@ pub(super) fn stream_replay(server: &Server, segment: AgUiSegment) -> Result<Res
 /// One client that reads one run. It reads the log by itself, as fast as the client receives it.
 struct EventWriter {
     follower: RunFollower,
+    delegated: DelegatedCalls,
     run: RunId,
     encoder: AgUiEncoder,
     verifier: AgUiVerifier,
@@ -90,7 +94,7 @@ impl EventWriter {
         }
     }
 
-    /// Waits for the next event or live frame, and encodes it.
+    /// Waits for the next event or live frame, or for a call that a delegated run holds, and encodes it.
     async fn read(&mut self) -> Vec<AgUiEvent> {
         let frame = tokio::select! {
             biased;
@@ -101,15 +105,32 @@ impl EventWriter {
                 return self.abort(Code::Draining, "the server is restarting; the run continues");
             }
             frame = self.follower.next() => frame,
+            () = self.delegated.changed() => return self.read_delegated().await,
         };
-        match frame {
-            Ok(Some(frame)) => self.encoder.push(&feed_item(frame)),
-            Ok(None) => self.abort(Code::Internal, "the run cannot be followed any further"),
-            Err(refused) => {
-                tracing::warn!(run = %self.run, %refused, "an AG-UI stream ended early; the client can connect again");
-                self.abort(Code::StoreUnavailable, "the stream ended early; the run continues")
-            }
+        let item = match frame {
+            Ok(Some(frame)) => feed_item(frame),
+            Ok(None) => return self.abort(Code::Internal, "the run cannot be followed any further"),
+            Err(refused) => return self.break_off(&refused.into()),
+        };
+        let mut events = self.encoder.push(&item);
+        if matches!(item.body, Body::ChildStarted { .. }) {
+            self.delegated.begin();
+            events.extend(self.read_delegated().await);
         }
+        events
+    }
+
+    async fn read_delegated(&mut self) -> Vec<AgUiEvent> {
+        match self.delegated.read().await {
+            Ok(holds) => self.encoder.set_delegated(holds),
+            Err(error) => self.break_off(&error),
+        }
+    }
+
+    fn break_off(&mut self, error: &ApiError) -> Vec<AgUiEvent> {
+        let code = error.code.as_str();
+        tracing::warn!(run = %self.run, code, "an AG-UI stream ended early; the client can connect again");
+        self.abort(Code::StoreUnavailable, "the stream ended early; the run continues")
     }
 
     fn abort(&mut self, code: Code, message: &str) -> Vec<AgUiEvent> {
