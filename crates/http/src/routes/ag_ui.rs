@@ -124,8 +124,13 @@ fn front_end_message(agent: &AgentShown, request: &AgUiRequest) -> FrontEndMessa
                 }
             })
             .collect(),
-        key: Some(format!("ag-ui:{}", request.run_id)),
+        key: Some(post_key(&request.run_id)),
     }
+}
+
+/// The key of the message that begins a run, from the client's id of its protocol run.
+pub(crate) fn post_key(run_id: &str) -> String {
+    format!("ag-ui:{run_id}")
 }
 
 /// The user's messages that the thread does not have, as one message with the id of the last.

@@ -340,6 +340,20 @@ const directStories = {
     await page.showsWhatIsStored();
   },
 
+  async 'a stop that names an earlier run does not interrupt the one that executes'() {
+    const page = await Page.open(site);
+    await page.say('plain');
+    const { runId } = page.last;
+    const saying = page.say('slow');
+    await page.until('running');
+    const stop = (body) => page.rest('POST', `/v1/copilotkit/agent/assistant/stop/${page.threadId}`, body);
+    assert.deepEqual(await stop({ runId }), { stopped: false });
+    assert.equal((await page.storedRuns())[0].status, 'running');
+    assert.deepEqual(await stop({ runId: page.last.runId }), { stopped: true });
+    await saying;
+    assert.equal(page.last.error.code, 'STOPPED');
+  },
+
   async 'a stop of a thread that waits interrupts the run'() {
     const page = await pageWithHeldCall();
     page.stop();
