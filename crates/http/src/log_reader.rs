@@ -83,7 +83,8 @@ impl LogReader {
 
     /// From here on, events and live updates as they happen.
     pub(crate) fn follow(self, engine: &Engine) -> RunFollower {
-        RunFollower { subscription: engine.subscribe(&self.tenant, &self.run, self.read), reader: self }
+        let subscription = engine.subscribe(&self.tenant, &self.run, self.read);
+        RunFollower { subscription, received: None, reader: self }
     }
 
     /// Hydrates one event. Reads the event that the hydrator is missing, if any.
@@ -112,25 +113,31 @@ pub(crate) enum RunFrame {
 pub(crate) struct RunFollower {
     reader: LogReader,
     subscription: Subscription,
+    /// Not read yet. It is here while the reader reads what it needs of earlier events.
+    received: Option<LogEntry>,
 }
 
 impl RunFollower {
-    /// None after the terminal event.
+    /// None after the terminal event. Cancel-safe.
     pub(crate) async fn next(&mut self) -> Result<Option<RunFrame>, StoreError> {
         loop {
             if let Some(envelope) = self.reader.ready.pop_front() {
                 return Ok(Some(RunFrame::Event(envelope)));
             }
-            let entry = match self.subscription.next().await.transpose()? {
+            if let Some(entry) = &self.received {
+                self.reader.push(entry).await?;
+                self.received = None;
+                continue;
+            }
+            self.received = match self.subscription.next().await.transpose()? {
                 None => return Ok(None),
                 Some(FeedItem::Live(item)) => {
                     let frame = Frame::from_live_item(&self.reader.thread, &self.reader.run, &item);
                     return Ok(Some(RunFrame::Live(frame)));
                 }
-                Some(FeedItem::Event(committed)) => LogEntry::Event(committed),
-                Some(FeedItem::Unreadable(event)) => LogEntry::Unreadable(event),
+                Some(FeedItem::Event(committed)) => Some(LogEntry::Event(committed)),
+                Some(FeedItem::Unreadable(event)) => Some(LogEntry::Unreadable(event)),
             };
-            self.reader.push(&entry).await?;
         }
     }
 }

@@ -29,9 +29,7 @@ mod verify;
 mod verify_forms;
 
 pub use ask::{AgUiAsk, AgUiThreadView};
-pub use copilot_kit::{
-    AgUiRunIdUse, CopilotKitAgent, CopilotKitCall, capabilities, check_run_id, runtime_info, stopped_body,
-};
+pub use copilot_kit::{CopilotKitAgent, CopilotKitCall, capabilities, runtime_info, stopped_body};
 pub use decision::{AgUiDecision, AgUiInvalidAnswer, CANCELLED_IN_CLIENT};
 pub use encode::AgUiEncoder;
 pub use event::{

@@ -1,7 +1,8 @@
 //! Real clients of front-end protocols, from npm, against the real program. Their stories are in `tests/front_ends`.
 
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use crate::program::Folder;
 use crate::server::Server;
@@ -10,6 +11,8 @@ use crate::server::Server;
 const AI_SDK_RELEASES: [&str; 3] = ["ai-6-middle", "ai-6", "ai-7"];
 /// The newest 1.0, and the one before 1.0 that CopilotKit uses.
 const AG_UI_RELEASES: [&str; 2] = ["ag-ui-client-1", "ag-ui-client-0"];
+/// Through its runtime for Node, and without it over both of its transports.
+const COPILOT_KIT_TOPOLOGIES: [&str; 3] = ["runtime", "direct", "single"];
 const KEY: &str = "token-page";
 
 fn sources() -> PathBuf {
@@ -71,4 +74,38 @@ fn a_page_of_the_ai_sdk_approves_after_the_server_was_killed_and_started_again()
         let url = format!("http://{}", server.address());
         run("ai_sdk", "stories.mjs", &[release, &url, KEY, &kept, "after-restart"]);
     }
+}
+
+#[test]
+fn every_story_of_copilot_kit_is_the_same_with_and_without_its_runtime() {
+    let folder = configured();
+    let server = Server::start(folder.path(), &["serve"]);
+    let url = format!("http://{}", server.address());
+    for topology in COPILOT_KIT_TOPOLOGIES {
+        run("copilot_kit", "stories.mjs", &[topology, &url, KEY]);
+    }
+}
+
+#[test]
+fn pages_of_copilot_kit_approve_after_the_server_was_killed_and_started_again() {
+    let folder = configured();
+    let server = Server::start(folder.path(), &["serve"]);
+    let address = server.address().to_owned();
+    let mut command = Command::new(sources().join("run"));
+    command.args(["copilot_kit", "restart.mjs", &format!("http://{address}"), KEY]);
+    let mut pages =
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the script can be run");
+    let mut out = BufReader::new(pages.stdout.take().expect("it has a standard output"));
+    let mut line = String::new();
+    out.read_line(&mut line).expect("it prints text");
+    assert_eq!(line, "held\n");
+
+    // The pages know one address.
+    server.kill();
+    let _server = Server::start(folder.path(), &["serve", "--listen", &address]);
+    pages.stdin.take().expect("it has a standard input").write_all(b"started\n").expect("it reads");
+    let mut text = String::new();
+    out.read_to_string(&mut text).expect("it prints text");
+    println!("{text}");
+    assert!(pages.wait().expect("it can be waited for").success(), "{text}");
 }

@@ -27,6 +27,19 @@ pub(crate) async fn find_held(
     Ok(found.filter(|held| held.run == run.id && held.kind.needs_person()))
 }
 
+/// The same, also in the runs that this run delegated to, as far as the caller may read their approvals.
+pub(crate) async fn find_held_in_tree(
+    server: &Server,
+    caller: &Caller,
+    run: &RunView,
+    id: &str,
+) -> Result<Option<SuspensionView>, ApiError> {
+    let found = server.engine.approval(&caller.tenant, &SuspensionId::from(id)).await?;
+    let is_in_tree =
+        |held: &SuspensionView| held.run == run.id || (held.passes(&run.id) && caller.can_read(held));
+    Ok(found.filter(|held| is_in_tree(held) && held.kind.needs_person()))
+}
+
 /// A reason is as long as one over REST.
 pub(crate) fn check_reason(field: &str, reason: Option<String>) -> Result<Option<String>, ApiError> {
     if reason.as_ref().is_some_and(|reason| reason.chars().count() > REASON_CHARS_MAX) {

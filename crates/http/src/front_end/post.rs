@@ -82,8 +82,22 @@ fn id_used(run: &RunId) -> ApiError {
 fn post_key(caller: &Caller, key: &str, content: Option<&Value>) -> PostKey {
     let content = content.cloned().unwrap_or_default();
     let body = arguments::digest(&content).unwrap_or_else(|_| Digest::sha256(content.to_string().as_bytes()));
+    PostKey { scope: post_scope(caller, key), body }
+}
+
+fn post_scope(caller: &Caller, key: &str) -> String {
     // The length keeps names and keys apart, whatever they contain.
     let principal = caller.principal.as_str();
-    let scope = format!("{}:{principal}:{key}", principal.len());
-    PostKey { scope: Digest::sha256(scope.as_bytes()).to_string(), body }
+    Digest::sha256(format!("{}:{principal}:{key}", principal.len()).as_bytes()).to_string()
+}
+
+/// The run that a message of this caller with this key started.
+pub(crate) async fn find_posted(
+    server: &Server,
+    caller: &Caller,
+    thread: &ThreadId,
+    key: &str,
+) -> Result<Option<RunId>, ApiError> {
+    let posted = server.engine.store().posted(&caller.tenant, thread, &post_scope(caller, key)).await?;
+    Ok(posted.map(|(run, _)| run))
 }

@@ -24,7 +24,7 @@ use crate::caller::Caller;
 use crate::error::{ApiError, Code, bad_field};
 use crate::extract::{AgentPath, RequestBody};
 use crate::front_end::conversation::{ConversationBudget, newest_run, newest_runs};
-use crate::front_end::decide::{answer_client_tool, answer_held, check_reason, find_held};
+use crate::front_end::decide::{answer_client_tool, answer_held, check_reason, find_held_in_tree};
 use crate::front_end::post::{FrontEndMessage, find_agent, post_message};
 use crate::limits::TenantCount;
 use crate::routes::runs::find_run;
@@ -32,6 +32,7 @@ use crate::routes::threads::find_thread;
 use crate::server::Server;
 use crate::setup::AgentShown;
 
+mod delegated;
 mod stream;
 
 /// Runs of a thread that a snapshot of its messages contains.
@@ -123,8 +124,13 @@ fn front_end_message(agent: &AgentShown, request: &AgUiRequest) -> FrontEndMessa
                 }
             })
             .collect(),
-        key: Some(format!("ag-ui:{}", request.run_id)),
+        key: Some(post_key(&request.run_id)),
     }
+}
+
+/// The key of the message that begins a run, from the client's id of its protocol run.
+pub(crate) fn post_key(run_id: &str) -> String {
+    format!("ag-ui:{run_id}")
 }
 
 /// The user's messages that the thread does not have, as one message with the id of the last.
@@ -223,7 +229,7 @@ impl KnownThread {
         // Every answer is read before the first one is given: a request with a wrong one changes nothing.
         let mut answers = Vec::with_capacity(entries.len());
         for entry in &entries {
-            let Some(held) = find_held(server, caller, &view, &entry.interrupt_id).await? else {
+            let Some(held) = find_held_in_tree(server, caller, &view, &entry.interrupt_id).await? else {
                 tracing::debug!(run = %view.id, "an AG-UI request answers an interrupt that the run does not have");
                 continue;
             };
@@ -386,9 +392,6 @@ fn to_answer(decision: AgUiDecision) -> Result<Answer, ApiError> {
         AgUiDecision::Approve { edited } => resume(Resumption { arguments: edited, ..Resumption::default() }),
         AgUiDecision::Answer { result } => {
             resume(Resumption { payload: Payload::Result(Arc::new(result)), ..Resumption::default() })
-        }
-        AgUiDecision::Fail { error } => {
-            resume(Resumption { payload: Payload::Error(error), ..Resumption::default() })
         }
         AgUiDecision::Retry => resume(Resumption::default()),
         AgUiDecision::Deny { reason } => cancel(check_reason("resume", reason)?),

@@ -18,8 +18,8 @@ use crate::caller::Caller;
 use crate::error::{ApiError, Code};
 use crate::extract::{AgentPath, QueryParams, RequestBody};
 use crate::front_end::conversation::newest_run;
-use crate::front_end::post::find_agent;
-use crate::routes::ag_ui::{KnownThread, request_refused, run_request};
+use crate::front_end::post::{find_agent, find_posted};
+use crate::routes::ag_ui::{KnownThread, post_key, request_refused, run_request};
 use crate::routes::runs::run_refused;
 use crate::routes::threads::find_thread;
 use crate::server::Server;
@@ -112,7 +112,7 @@ impl FromRequestParts<Arc<Server>> for StopPath {
 
 /// Stop the run of a CopilotKit thread
 ///
-/// Interrupts the run that is queued, executes or waits.
+/// Interrupts the run that is queued, executes or waits. With `runId`, a run that began later is not interrupted.
 #[utoipa::path(post, path = "/v1/copilotkit/agent/{agent}/stop/{thread_id}", tag = "copilotkit", operation_id = "copilotkit_stop",
     params(("agent" = String, Path), ("thread_id" = String, Path)), request_body = Object,
     responses((status = 200, description = "Whether a run was interrupted", body = Object)))]
@@ -123,8 +123,9 @@ pub(crate) async fn stop(
     received: RequestBody,
 ) -> Result<Json<Value>, ApiError> {
     let body: Map<String, Value> = received.parse_or_empty().await?;
-    CopilotKitCall::stop_run_id(&Value::Object(body)).map_err(|error| request_refused(&error))?;
-    stop_thread(&server, &caller, &path.agent, &path.thread).await
+    let run_id =
+        CopilotKitCall::stop_run_id(&Value::Object(body)).map_err(|error| request_refused(&error))?;
+    stop_thread(&server, &caller, &path.agent, &path.thread, run_id.as_deref()).await
 }
 
 async fn stop_thread(
@@ -132,6 +133,7 @@ async fn stop_thread(
     caller: &Caller,
     agent: &AgentName,
     thread: &str,
+    run_id: Option<&str>,
 ) -> Result<Json<Value>, ApiError> {
     find_agent(server, caller, agent)?;
     check_id("thread_id", thread)?;
@@ -144,6 +146,13 @@ async fn stop_thread(
     let Some(view) = view.filter(|view| view.agent == *agent && !view.status.ended()) else {
         return Ok(Json(stopped_body(false)));
     };
+    // An id that began no run is that of a request which continued one, and the thread has no other in front.
+    if let Some(run_id) = run_id
+        && let Some(named) = find_posted(server, caller, &thread.id, &post_key(run_id)).await?
+        && named != view.id
+    {
+        return Ok(Json(stopped_body(false)));
+    }
     let verdict = server.engine.interrupt(&caller.tenant, &view.id, &caller.principal).await;
     let stopped = match verdict.map_err(|refused| run_refused(&view.id, refused))? {
         Verdict::Accepted | Verdict::AlreadyApplied => true,
@@ -175,8 +184,9 @@ pub(crate) async fn single(
         CopilotKitCall::Connect { agent, input } => {
             connect_request(&server, &caller, &AgentName::from(agent.as_str()), *input).await
         }
-        CopilotKitCall::Stop { agent, thread_id, run_id: _ } => {
-            let stopped = stop_thread(&server, &caller, &AgentName::from(agent.as_str()), &thread_id).await?;
+        CopilotKitCall::Stop { agent, thread_id, run_id } => {
+            let agent = AgentName::from(agent.as_str());
+            let stopped = stop_thread(&server, &caller, &agent, &thread_id, run_id.as_deref()).await?;
             Ok(stopped.into_response())
         }
     }

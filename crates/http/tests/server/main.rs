@@ -9,6 +9,7 @@
 
 mod acting_for;
 mod addressing;
+mod ag_ui;
 mod audit;
 mod bounds;
 mod browser_origins;

@@ -1,8 +1,7 @@
-//! CopilotKit's runtime surface: the document of agents, the single endpoint, and its rule for run ids.
+//! CopilotKit's runtime surface: the document of agents and the single endpoint.
 
 use serde_json::{Map, Value, json};
 
-use super::ask::AgUiAsk;
 use super::fields::{AgUiObject, AgUiRequestError};
 use super::request::AgUiRequest;
 
@@ -102,27 +101,4 @@ fn input(envelope: &AgUiObject<'_>) -> Result<AgUiRequest, AgUiRequestError> {
         let dot = if error.path.is_empty() { "" } else { "." };
         AgUiRequestError::new(format!("body{dot}{}", error.path), error.problem)
     })
-}
-
-/// What the run id of a request means on its thread.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AgUiRunIdUse {
-    /// The id is new.
-    New,
-    /// CopilotKit answers an interrupt under the run id of the interrupted run, which continues it.
-    Continues,
-    /// The request may be a repeat of one that was processed. Starting a run could do the same work twice.
-    Refused,
-}
-
-/// `is_used`: an earlier request of the thread had this run id.
-#[must_use]
-pub const fn check_run_id(ask: &AgUiAsk, is_used: bool) -> AgUiRunIdUse {
-    match (is_used, ask) {
-        (false, _) => AgUiRunIdUse::New,
-        (true, AgUiAsk::Resume { .. } | AgUiAsk::ToolResults { .. }) => AgUiRunIdUse::Continues,
-        (true, AgUiAsk::NewMessage { .. } | AgUiAsk::Regenerate { .. } | AgUiAsk::Nothing) => {
-            AgUiRunIdUse::Refused
-        }
-    }
 }

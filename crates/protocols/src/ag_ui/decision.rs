@@ -5,7 +5,7 @@ use std::fmt;
 use serde_json::Value;
 
 use super::interrupt::AgUiAnswerable;
-use super::request::{AgUiResumeEntry, AgUiResumeStatus, AgUiToolResult};
+use super::request::{AgUiResumeEntry, AgUiResumeStatus};
 
 /// The reason of a denial that the user did not give: they left without an answer.
 pub const CANCELLED_IN_CLIENT: &str = "Cancelled in the client";
@@ -19,13 +19,9 @@ pub enum AgUiDecision {
     Deny {
         reason: Option<String>,
     },
-    /// The answer to a question, or the result of a call.
+    /// The answer to a question, or the result of a call in doubt.
     Answer {
         result: Value,
-    },
-    /// The result of a client tool is that it failed.
-    Fail {
-        error: String,
     },
     /// Of a call in doubt: run it again.
     Retry,
@@ -67,15 +63,6 @@ impl AgUiDecision {
             interrupt_id: entry.interrupt_id.clone(),
             problem: problem.to_owned(),
         })
-    }
-
-    /// The result that the client's own tool returned.
-    #[must_use]
-    pub fn from_tool_result(result: &AgUiToolResult) -> Self {
-        match &result.error {
-            Some(error) => Self::Fail { error: error.clone() },
-            None => Self::Answer { result: result.value() },
-        }
     }
 
     /// Nothing runs because the user left.

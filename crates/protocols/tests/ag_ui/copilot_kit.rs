@@ -1,9 +1,6 @@
 //! CopilotKit's runtime surface.
 
-use protocols::ag_ui::{
-    AgUiAsk, AgUiRunIdUse, CopilotKitAgent, CopilotKitCall, capabilities, check_run_id, runtime_info,
-    stopped_body,
-};
+use protocols::ag_ui::{CopilotKitAgent, CopilotKitCall, capabilities, runtime_info, stopped_body};
 use serde_json::{Value, json};
 
 fn input() -> Value {
@@ -73,21 +70,5 @@ fn malformed_call_names_its_path() {
     ];
     for (request, path) in cases {
         assert_eq!(CopilotKitCall::parse(&request).unwrap_err().path, path, "{request}");
-    }
-}
-
-#[test]
-fn resume_may_use_the_run_id_of_the_interrupted_run_and_a_message_may_not() {
-    let resume = AgUiAsk::Resume { entries: Vec::new(), tool_results: Vec::new(), messages: Vec::new() };
-    let results = AgUiAsk::ToolResults { tool_results: Vec::new(), messages: Vec::new() };
-    let message = AgUiAsk::NewMessage { messages: Vec::new() };
-    for ask in [&resume, &results] {
-        assert_eq!(check_run_id(ask, true), AgUiRunIdUse::Continues);
-    }
-    for ask in [&message, &AgUiAsk::Nothing] {
-        assert_eq!(check_run_id(ask, true), AgUiRunIdUse::Refused);
-    }
-    for ask in [&resume, &message] {
-        assert_eq!(check_run_id(ask, false), AgUiRunIdUse::New);
     }
 }

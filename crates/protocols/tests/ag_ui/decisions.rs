@@ -101,15 +101,18 @@ fn leaving_without_an_answer_runs_nothing() {
 }
 
 #[test]
-fn result_of_a_client_tool_is_an_answer_or_a_failure() {
-    let mut result = AgUiToolResult {
-        message_id: "x".into(),
-        call_id: "c".into(),
-        content: json!("{\"picked\":1}"),
-        error: None,
+fn result_of_a_client_tool_is_what_its_json_says_or_its_text() {
+    let value = |content: &str| {
+        let result = AgUiToolResult {
+            message_id: "x".into(),
+            call_id: "c".into(),
+            content: json!(content),
+            error: None,
+        };
+        result.value()
     };
-    let picked = AgUiDecision::Answer { result: json!({"picked": 1}) };
-    assert_eq!(AgUiDecision::from_tool_result(&result), picked);
-    result.error = Some("no file".into());
-    assert_eq!(AgUiDecision::from_tool_result(&result), AgUiDecision::Fail { error: "no file".into() });
+    assert_eq!(value(r#"{"picked":1}"#), json!({"picked": 1}));
+    assert_eq!(value("[1]"), json!([1]));
+    assert_eq!(value("7"), json!("7"), "a text stays one");
+    assert_eq!(value("{broken"), json!("{broken"));
 }

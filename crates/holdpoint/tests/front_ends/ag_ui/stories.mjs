@@ -12,10 +12,10 @@ let count = 0;
 
 /** One user in front of one page. */
 class Page {
-  constructor(threadId = `${name}-${process.pid}-${count += 1}`, messages = []) {
+  constructor(threadId = `${name}-${process.pid}-${count += 1}`, messages = [], token = key) {
     this.threadId = threadId;
     this.agent = new HttpAgent({
-      url: `${url}/v1/ag-ui/assistant`, threadId, initialMessages: messages, headers: { authorization: `Bearer ${key}` },
+      url: `${url}/v1/ag-ui/assistant`, threadId, initialMessages: messages, headers: { authorization: `Bearer ${token}` },
     });
     this.runs = [];
   }
@@ -31,9 +31,12 @@ class Page {
 
   /** Runs the agent. The result has the outcome, or the error of a run that failed. */
   async run(options = {}) {
-    const seen = { types: [], outcome: undefined, error: undefined, runId: options.runId ?? randomUUID() };
+    const seen = { types: [], events: [], outcome: undefined, error: undefined, runId: options.runId ?? randomUUID() };
     await this.agent.runAgent({ ...options, runId: seen.runId }, {
-      onEvent({ event }) { seen.types.push(event.type); },
+      onEvent({ event }) {
+        seen.types.push(event.type);
+        seen.events.push(event);
+      },
       onRunFinishedEvent({ event }) { seen.outcome = event.outcome; },
       onRunErrorEvent({ event }) { seen.error = event; },
     });
@@ -41,6 +44,8 @@ class Page {
     assert.ok(['RUN_FINISHED', 'RUN_ERROR'].includes(seen.types.at(-1)), `${seen.types}`);
     return seen;
   }
+
+  async pendingApprovals() { return (await this.rest('GET', `/v1/approvals?thread_id=${this.threadId}`)).approvals; }
 
   answer(interrupts, payload) {
     return this.run({ resume: interrupts.map(({ id }) => ({ interruptId: id, status: 'resolved', payload })) });
@@ -220,6 +225,76 @@ const stories = {
     const interrupts = held(page.runs[0]);
     succeeded(await page.answer(interrupts, { approved: true }));
     await assert.rejects(page.say('plain', { runId }), /409|IDEMPOTENCY_CONFLICT/);
+  },
+
+  async 'calls of delegated runs are interrupts, at any depth'() {
+    const page = new Page();
+    const seen = await page.say('delegate');
+    const interrupts = held(seen);
+    assert.deepEqual(interrupts.map(({ metadata }) => metadata.tool), ['write_file', 'write_file']);
+    assert.ok(interrupts.every(({ toolCallId }) => toolCallId === undefined), 'the calls are not in this thread');
+    const [started] = seen.events.filter(({ type }) => type === 'SUBAGENT_STARTED');
+    if (isNew) assert.ok(interrupts.every(({ subagentRunId }) => subagentRunId === started.subagentRunId));
+    const resume = interrupts.map(({ id }) => ({ interruptId: id, status: 'resolved', payload: { approved: true } }));
+    resume[1].payload = { approved: false, reason: 'one is enough' };
+    succeeded(await page.run({ resume }));
+    assert.deepEqual(page.results, [['ask', 'The clerk did it.']]);
+    assert.ok(page.text.endsWith('The office did it.'), page.text);
+    const [first, second] = await Promise.all(interrupts.map(({ id }) => page.rest('GET', `/v1/approvals/${id}`)));
+    assert.deepEqual([first.status, second.status, second.reason], ['approved', 'rejected', 'one is enough']);
+  },
+
+  async 'another page asks for what a delegated run still holds'() {
+    const page = new Page();
+    const interrupts = held(await page.say('delegate'));
+    await page.rest('POST', `/v1/approvals/${interrupts[0].id}/approve`, {});
+    const tab = new Page(page.threadId, page.messages);
+    const rest = held(await tab.run());
+    assert.deepEqual(rest.map(({ id }) => id), [interrupts[1].id]);
+    succeeded(await tab.answer(rest, { approved: true }));
+    assert.ok(tab.text.endsWith('The office did it.'), tab.text);
+  },
+
+  async 'calls of the run and of a delegated run are held in one step'() {
+    const page = new Page();
+    let seen = await page.say('delegate and write');
+    const asked = [];
+    while (seen.outcome?.type === 'interrupt') {
+      asked.push(...held(seen).map(({ id }) => id));
+      seen = await page.answer(held(seen), { approved: true });
+    }
+    succeeded(seen);
+    assert.deepEqual([asked.length, new Set(asked).size], [3, 3]);
+    assert.ok(page.text.endsWith('Both did it.'), page.text);
+  },
+
+  async 'a delegated run that still executes is asked about when it waits'() {
+    const page = new Page();
+    const interrupts = held(await page.say('delegate slowly'));
+    const [approval] = await page.pendingApprovals();
+    assert.equal((await page.rest('GET', `/v1/runs/${approval.run_id}`)).status, 'waiting_approval');
+    succeeded(await page.answer(interrupts, { approved: true }));
+    assert.ok(page.text.endsWith('The clerk did it.'), page.text);
+  },
+
+  async 'a key that is not for an agent neither sees nor decides its calls'() {
+    const page = new Page(undefined, [], 'token-narrow');
+    const saying = page.say('delegate');
+    const owner = new Page(page.threadId);
+    let approvals = [];
+    while (approvals.length < 2) approvals = await owner.pendingApprovals();
+    const tab = new Page(page.threadId, page.messages, 'token-narrow');
+    const isAnswered = new Promise((resolve) => { tab.agent.subscribe({ onRunStartedEvent: resolve }); });
+    const answering = tab.answer(approvals, { approved: true });
+    // The answers decide nothing, and both streams stay open until the approver decides.
+    await isAnswered;
+    const interrupts = held(await new Page(page.threadId, page.messages).run());
+    assert.deepEqual(interrupts.map(({ id }) => id), approvals.map(({ id }) => id));
+    for (const { id } of approvals) await owner.rest('POST', `/v1/approvals/${id}/approve`, {});
+    succeeded(await saying);
+    succeeded(await answering);
+    const decided = await Promise.all(approvals.map(({ id }) => owner.rest('GET', `/v1/approvals/${id}`)));
+    assert.deepEqual(decided.map(({ decided_by }) => decided_by), ['page', 'page']);
   },
 
   async 'a resume that arrives twice is answered twice and decides once'() {

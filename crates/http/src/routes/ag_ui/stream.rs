@@ -8,9 +8,12 @@ use axum::response::sse::Event;
 use engine::store::RunView;
 use futures_util::stream;
 use machine::id::RunId;
+use prometheus_client::metrics::counter::Counter;
 use protocols::ag_ui::{AgUiEncoder, AgUiEvent, AgUiSegment, AgUiVerifier};
+use protocols::feed::Body;
 use tokio_util::sync::CancellationToken;
 
+use super::delegated::DelegatedCalls;
 use crate::caller::{Caller, Validity};
 use crate::error::{ApiError, Code};
 use crate::front_end::feed_item;
@@ -18,6 +21,9 @@ use crate::limits::TenantCount;
 use crate::log_reader::{LogReader, RunFollower};
 use crate::server::Server;
 use crate::streaming;
+
+/// The label of this protocol in metrics.
+const PROTOCOL: &str = "ag_ui";
 
 /// Streams one segment of the run. The log is read from its first event: what the client has becomes a snapshot.
 pub(super) async fn stream_events(
@@ -30,9 +36,11 @@ pub(super) async fn stream_events(
     let reader = LogReader::open(&server.engine, &caller.tenant, view, 0).await?;
     let mut writer = EventWriter {
         follower: reader.follow(&server.engine),
+        delegated: DelegatedCalls::new(server, caller, &view.id),
         run: view.id.clone(),
         verifier: AgUiVerifier::new(segment.dialect),
         encoder: AgUiEncoder::new(segment),
+        illegal_events: server.metrics.illegal_frames(PROTOCOL),
         ready: VecDeque::new(),
         is_closed: false,
         draining: server.draining.clone(),
@@ -54,6 +62,7 @@ pub(super) fn stream_replay(server: &Server, segment: AgUiSegment) -> Result<Res
     let mut frames = Vec::new();
     for event in AgUiEncoder::replay_idle(segment) {
         if let Err(fault) = verifier.check_event(&event) {
+            server.metrics.illegal_frames(PROTOCOL).inc();
             tracing::error!(%fault, "an event that AG-UI clients would refuse was not sent; this is a bug in Holdpoint");
             return Err(ApiError::internal());
         }
@@ -65,9 +74,11 @@ pub(super) fn stream_replay(server: &Server, segment: AgUiSegment) -> Result<Res
 /// One client that reads one run. It reads the log by itself, as fast as the client receives it.
 struct EventWriter {
     follower: RunFollower,
+    delegated: DelegatedCalls,
     run: RunId,
     encoder: AgUiEncoder,
     verifier: AgUiVerifier,
+    illegal_events: Counter,
     ready: VecDeque<Event>,
     /// The terminal event is among the events that are ready.
     is_closed: bool,
@@ -90,7 +101,7 @@ impl EventWriter {
         }
     }
 
-    /// Waits for the next event or live frame, and encodes it.
+    /// Waits for the next event or live frame, or for a call that a delegated run holds, and encodes it.
     async fn read(&mut self) -> Vec<AgUiEvent> {
         let frame = tokio::select! {
             biased;
@@ -101,15 +112,32 @@ impl EventWriter {
                 return self.abort(Code::Draining, "the server is restarting; the run continues");
             }
             frame = self.follower.next() => frame,
+            () = self.delegated.changed() => return self.read_delegated().await,
         };
-        match frame {
-            Ok(Some(frame)) => self.encoder.push(&feed_item(frame)),
-            Ok(None) => self.abort(Code::Internal, "the run cannot be followed any further"),
-            Err(refused) => {
-                tracing::warn!(run = %self.run, %refused, "an AG-UI stream ended early; the client can connect again");
-                self.abort(Code::StoreUnavailable, "the stream ended early; the run continues")
-            }
+        let item = match frame {
+            Ok(Some(frame)) => feed_item(frame),
+            Ok(None) => return self.abort(Code::Internal, "the run cannot be followed any further"),
+            Err(refused) => return self.break_off(&refused.into()),
+        };
+        let mut events = self.encoder.push(&item);
+        if matches!(item.body, Body::ChildStarted { .. }) {
+            self.delegated.begin();
+            events.extend(self.read_delegated().await);
         }
+        events
+    }
+
+    async fn read_delegated(&mut self) -> Vec<AgUiEvent> {
+        match self.delegated.read().await {
+            Ok(holds) => self.encoder.set_delegated(holds),
+            Err(error) => self.break_off(&error),
+        }
+    }
+
+    fn break_off(&mut self, error: &ApiError) -> Vec<AgUiEvent> {
+        let code = error.code.as_str();
+        tracing::warn!(run = %self.run, code, "an AG-UI stream ended early; the client can connect again");
+        self.abort(Code::StoreUnavailable, "the stream ended early; the run continues")
     }
 
     fn abort(&mut self, code: Code, message: &str) -> Vec<AgUiEvent> {
@@ -120,6 +148,7 @@ impl EventWriter {
     fn write(&mut self, events: &[AgUiEvent]) {
         for event in events {
             if let Err(fault) = self.verifier.check_event(event) {
+                self.illegal_events.inc();
                 tracing::error!(run = %self.run, %fault, "an event that AG-UI clients would refuse was not sent, and its stream was closed; this is a bug in Holdpoint");
                 let failed = self.abort(Code::Internal, "internal error; connect again");
                 self.ready.extend(failed.iter().map(data_event));
