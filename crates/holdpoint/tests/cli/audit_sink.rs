@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use stores::sqlite::SqliteStore;
 
 use crate::fake_tool::accept_connections;
+use crate::postgres_server;
 use crate::program::Folder;
 use crate::server::{CONFIGURATION, STUCK_AFTER, Server, configured, write};
 
@@ -140,11 +141,21 @@ fn http_sink() -> (String, Arc<AtomicBool>, Arc<Mutex<String>>) {
 
 #[test]
 fn nothing_is_approved_while_a_required_sink_is_down_and_it_recovers_by_itself() {
+    judge_required_sink("sqlite:holdpoint.db");
+}
+
+#[test]
+fn nothing_is_approved_on_a_database_while_a_required_sink_is_down() {
+    let database = postgres_server::Server::start();
+    judge_required_sink(&format!("postgres://holdpoint@localhost:{}/postgres", database.port));
+}
+
+fn judge_required_sink(url: &str) {
     let (address, works, kept) = http_sink();
     let sink = format!("sink = {{ url = \"http://{address}/in\", required = true, token_env = \"SINK\" }}");
     let folder = folder(&sink);
     let token = [("SINK", OsStr::new("sink-token"))];
-    let mut server = Server::start_with(folder.path(), &["serve"], &token);
+    let mut server = Server::start_with(folder.path(), &["serve", "--store", url], &token);
     logged(&mut server, "no decision is accepted until it does");
     let (run, approval) = held(&server);
     let (code, body) = approve(&server, &approval);
@@ -169,7 +180,7 @@ fn nothing_is_approved_while_a_required_sink_is_down_and_it_recovers_by_itself()
     server.wait_for("the sink of the audit record does not work");
     server.kill();
     works.store(true, Ordering::SeqCst);
-    let mut server = Server::start_with(folder.path(), &["serve"], &token);
+    let mut server = Server::start_with(folder.path(), &["serve", "--store", url], &token);
     logged(&mut server, "the sink of the audit record works");
     let found = records(&kept.lock().expect("no panic"));
     let numbers: Vec<u64> = found.iter().map(|(seq, _)| *seq).collect();
