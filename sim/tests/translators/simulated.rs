@@ -284,10 +284,10 @@ fn rename_client_tool(body: &mut Body, client_calls: &BTreeSet<String>) {
         | Body::ExecutionStarted { call_id, tool, .. }
         | Body::Succeeded { call_id, tool, .. }
         | Body::Failed { call_id, tool, .. }
-        | Body::Cancelled { call_id, tool, .. } => {
-            if client_calls.contains(call_id) {
-                *tool = CLIENT_TOOLS[0].into();
-            }
+        | Body::Cancelled { call_id, tool, .. }
+            if client_calls.contains(call_id) =>
+        {
+            *tool = CLIENT_TOOLS[0].into();
         }
         _ => {}
     }

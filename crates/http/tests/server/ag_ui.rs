@@ -13,12 +13,19 @@ use crate::test_server::{StoreKind, TestPlan, on_all_stores};
 on_all_stores! {
     a_held_call_of_a_delegated_run_interrupts_the_stream_and_runs_once_it_is_approved;
     a_stop_that_names_an_earlier_run_leaves_the_later_one_alone;
+    a_run_of_the_ai_sdk_continues_over_ag_ui;
+    a_run_of_ag_ui_continues_over_the_ai_sdk;
 }
 
 /// The events of one protocol run.
 async fn stream(client: &Client, run_id: &str, message_id: &str, resume: &Value) -> Vec<Value> {
     let message = json!({"id": message_id, "role": "user", "content": "go"});
-    let input = json!({"threadId": "t", "runId": run_id, "protocolVersion": "1.0", "messages": [message], "tools": [],
+    stream_with(client, run_id, json!([message]), resume).await
+}
+
+/// A client without a message follows the thread.
+async fn stream_with(client: &Client, run_id: &str, messages: Value, resume: &Value) -> Vec<Value> {
+    let input = json!({"threadId": "t", "runId": run_id, "protocolVersion": "1.0", "messages": messages, "tools": [],
         "context": [], "resume": resume});
     let answer = client.post("/v1/ag-ui/assistant", input).await;
     assert_eq!(answer.status, 200, "{}", answer.text);
@@ -87,4 +94,42 @@ async fn a_stop_that_names_an_earlier_run_leaves_the_later_one_alone(store_kind:
     // A request that continued a run has an id of its own.
     assert!(stop("r3").await);
     client.run_reaches(run_of(&second), "interrupted").await;
+}
+
+/// The chat as a page of the AI SDK loads it: the state of its only call, and its last text.
+async fn loaded_chat(client: &Client) -> (Value, Value) {
+    let loaded = client.get("/v1/ai-sdk/assistant/t/messages").await.ok(200);
+    let parts = loaded["messages"][1]["parts"].as_array().expect("an answer").clone();
+    let call = parts.iter().find(|part| part["type"] == "dynamic-tool").expect("a call");
+    let text = parts.iter().rfind(|part| part["type"] == "text");
+    (call["state"].clone(), text.map(|text| text["text"].clone()).unwrap_or_default())
+}
+
+async fn a_run_of_the_ai_sdk_continues_over_ag_ui(store_kind: StoreKind) {
+    let test_server = TestPlan::one_write(store_kind).build().await;
+    let client = &test_server.client;
+    let said = json!({"id": "u1", "role": "user", "parts": [{"type": "text", "text": "go"}]});
+    let begun = client.post("/v1/ai-sdk/assistant", json!({"id": "t", "messages": [said]})).await;
+    assert!(begun.text.contains("tool-approval-request"), "{}", begun.text);
+    let held = stream_with(client, "r1", json!([]), &json!([])).await;
+    let id = &outcome(&held)["interrupts"][0]["id"];
+    let approved = json!([{"interruptId": id, "status": "resolved", "payload": {"approved": true}}]);
+    let rest = stream(client, "r2", "u1", &approved).await;
+    assert_eq!((outcome(&rest)["type"].as_str(), run_of(&rest)), (Some("success"), run_of(&held)));
+    assert_eq!(test_server.note().as_deref(), Some("written"));
+    assert_eq!(loaded_chat(client).await, (json!("output-available"), json!("Done.")));
+    assert_eq!(client.get("/v1/runs").await.ok(200)["runs"].as_array().map(Vec::len), Some(1));
+}
+
+async fn a_run_of_ag_ui_continues_over_the_ai_sdk(store_kind: StoreKind) {
+    let test_server = TestPlan::one_write(store_kind).build().await;
+    let client = &test_server.client;
+    let held = stream(client, "r1", "u1", &json!([])).await;
+    let id = outcome(&held)["interrupts"][0]["id"].as_str().expect("an id");
+    assert_eq!(loaded_chat(client).await.0, "approval-requested");
+    let [(path, body), _] = Client::front_end_approvals(run_of(&held), "t", id);
+    let rest = client.post(path, body).await;
+    assert!(rest.text.contains("\"finishReason\":\"stop\""), "{}", rest.text);
+    assert_eq!(test_server.note().as_deref(), Some("written"));
+    assert_eq!(loaded_chat(client).await, (json!("output-available"), json!("Done.")));
 }
