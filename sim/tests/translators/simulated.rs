@@ -103,6 +103,9 @@ impl SimulatedRun {
             }
         }
         assert_eq!(texts, expected_texts, "seed {seed}");
+        let begun = self.items.iter().filter(|item| matches!(item.body, Body::StepStarted { .. })).count();
+        let shown = message.parts.iter().filter(|part| **part == UiPart::StepStart).count();
+        assert!((begun..=begun + 1).contains(&shown), "seed {seed}: {shown} steps are shown of {begun}");
         assert_eq!(states.keys().copied().collect::<BTreeSet<_>>(), calls, "seed {seed}");
         for (call_id, outcome) in self.outcomes() {
             let expected = match outcome {

@@ -13,13 +13,17 @@ use crate::server::{Lines, STUCK_AFTER, Server, lines, write};
 /// The key of the examples.
 const KEY: &str = "a-long-random-token";
 
-/// Below the ports that the system gives to connections, so that the server gets the same one after its restart.
-static NEXT_PORT: AtomicU16 = AtomicU16::new(20_000);
-
+/// A port that no other process has: below those that the system gives to connections, so that the server gets the same
+/// one after its restart, and in a range of this process.
 fn free_port() -> u16 {
+    static TAKEN: AtomicU16 = AtomicU16::new(0);
+    let first = 20_000 + u16::try_from(std::process::id() % 1_000).expect("it is small") * 10;
     loop {
-        let port = NEXT_PORT.fetch_add(1, Ordering::Relaxed);
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+        let port = first + TAKEN.fetch_add(1, Ordering::Relaxed);
+        if TcpListener::bind(("127.0.0.1", port)).is_ok()
+            && TcpListener::bind(("::1", port))
+                .map_or_else(|error| error.kind() != std::io::ErrorKind::AddrInUse, |_| true)
+        {
             return port;
         }
     }
@@ -127,9 +131,13 @@ impl Example {
         let screenshots = tree().join("target/example-pages");
         std::fs::create_dir_all(&screenshots).expect("a folder can be made");
         let folder = self.folder.path();
+        let front_ends = tree().join("crates/holdpoint/tests/front_ends");
+        // Before the script starts, whose lines are waited for.
+        ci("node", &[]);
+        ci("npm-packages", &[front_ends.join("browser").to_str().expect("the path is text"), "browser"]);
         let mut server = Server::start(folder, &["serve"]);
         let mut stories = Process::spawn(
-            Command::new(tree().join("crates/holdpoint/tests/front_ends/run"))
+            Command::new(front_ends.join("run"))
                 .args(["browser", "stories.mjs", self.name])
                 .arg(format!("http://localhost:{}", self.page_port))
                 .args([&format!("http://{}", self.api), KEY])
@@ -155,6 +163,8 @@ impl Example {
 fn run_with_vite(name: &'static str) {
     let example = Example::copy(name);
     let sources = tree().join("examples").join(name);
+    // It brings npm, too.
+    ci("node", &[]);
     let packages = ci("npm-packages", &[sources.to_str().expect("the path is text"), name]);
     let linked = std::os::unix::fs::symlink(
         Path::new(&packages).join("node_modules"),
@@ -190,7 +200,7 @@ fn code_lines(file: &Path) -> usize {
 }
 
 #[test]
-fn each_page_has_less_than_a_hundred_lines_of_code() {
+fn each_page_has_fewer_than_a_hundred_lines_of_code() {
     for (name, files) in [
         ("plain-browser", &["page.html", "backend.mjs"][..]),
         ("ai-sdk-react", &["index.html", "vite.config.js", "src/main.jsx"]),

@@ -112,7 +112,7 @@ impl FromRequestParts<Arc<Server>> for StopPath {
 
 /// Stop the run of a CopilotKit thread
 ///
-/// Interrupts the run that is queued, executes or waits. With `runId`, a run that began later is not interrupted.
+/// Interrupts the run that is queued, executes or waits. With the `runId` that began a run, a later run is not interrupted.
 #[utoipa::path(post, path = "/v1/copilotkit/agent/{agent}/stop/{thread_id}", tag = "copilotkit", operation_id = "copilotkit_stop",
     params(("agent" = String, Path), ("thread_id" = String, Path)), request_body = Object,
     responses((status = 200, description = "Whether a run was interrupted", body = Object)))]
@@ -146,7 +146,7 @@ async fn stop_thread(
     let Some(view) = view.filter(|view| view.agent == *agent && !view.status.ended()) else {
         return Ok(Json(stopped_body(false)));
     };
-    // An id that began no run is that of a request which continued one, and the thread has no other in front.
+    // An id that began no run, such as that of a connect or of an answer, stops the run in front.
     if let Some(run_id) = run_id
         && let Some(named) = find_posted(server, caller, &thread.id, &post_key(run_id)).await?
         && named != view.id

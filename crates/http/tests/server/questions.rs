@@ -31,6 +31,7 @@ async fn a_question_is_answered_and_only_answered(store_kind: StoreKind) {
     assert_eq!((&decided["status"], &decided["decided_by"]), (&json!("answered"), &json!("anonymous")));
     client.run_reaches(&run, "completed").await;
     client.post(&path("answer"), json!({"result": "no, red"})).await.refused(409, "APPROVAL_NOT_PENDING");
+    client.post_nothing(&path("approve")).await.refused(409, "APPROVAL_NOT_PENDING");
     let calls = client.get(&format!("/v1/runs/{run}/calls")).await.ok(200);
     assert_eq!(calls["calls"][0]["result"], "the blue one");
 }

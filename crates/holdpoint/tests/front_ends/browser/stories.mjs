@@ -98,6 +98,17 @@ async function aRejectedCallDoesNotRun() {
   assert.deepEqual([approvals.length, existsSync(FILE)], [1, false]);
 }
 
+async function theServerIsKilledWhileTextArrives() {
+  const known = await count(ANNOUNCED.slice(0, 5));
+  await send();
+  await page.waitForFunction(([text, known]) => document.body.innerText.split(text).length - 1 > known,
+    [ANNOUNCED.slice(0, 5), known]);
+  console.log('restart');
+  await lines.next();
+  await approve().waitFor();
+  assert.deepEqual([await count(ANNOUNCED), await count(ANNOUNCED.slice(0, 5))], [known + 1, known + 1]);
+}
+
 async function aTokenReachesOneThread() {
   const headers = { authorization: `Bearer ${key}`, 'content-type': 'application/json' };
   const made = await fetch(`${api}/v1/threads`, { method: 'POST', headers, body: '{"id": "other"}' });
@@ -136,7 +147,7 @@ async function aPageOfAForeignOriginIsRefused() {
 }
 
 const stories = [theAnswerIsStreamed, aReloadShowsTheSame, theServerIsKilledUnderThePage, aRejectedCallDoesNotRun];
-if (name === 'plain-browser') stories.push(aTokenReachesOneThread, aPageOfAForeignOriginIsRefused);
+if (name === 'plain-browser') stories.push(theServerIsKilledWhileTextArrives, aTokenReachesOneThread, aPageOfAForeignOriginIsRefused);
 try {
   for (const story of stories) {
     await story();

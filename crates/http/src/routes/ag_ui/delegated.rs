@@ -53,12 +53,15 @@ impl DelegatedCalls {
         }
     }
 
-    /// The run has delegated. Begin before the first read, so that no change is missed in between.
-    pub(super) fn begin(&mut self) {
-        if !self.is_watching {
-            self.is_watching = true;
-            self.feed = self.server.engine.approval_feed(&self.caller.tenant);
+    /// The run has delegated. True for the first time: begin before the first read, so that no change is missed in
+    /// between. Later reads follow the changes.
+    pub(super) fn begin(&mut self) -> bool {
+        if self.is_watching {
+            return false;
         }
+        self.is_watching = true;
+        self.feed = self.server.engine.approval_feed(&self.caller.tenant);
+        true
     }
 
     /// Returns when the held calls may be others than those that were read. Cancel-safe.
@@ -131,7 +134,7 @@ impl DelegatedCalls {
         }
     }
 
-    /// None for what is gone or cannot be decoded.
+    /// None if the approval was deleted or cannot be decoded.
     async fn hold(&self, view: &SuspensionView) -> Result<Option<AgUiDelegatedHold>, ApiError> {
         let Some(child) = view.path.iter().skip_while(|entry| entry.run != self.run).nth(1) else {
             return Ok(None);

@@ -120,8 +120,7 @@ impl EventWriter {
             Err(refused) => return self.break_off(&refused.into()),
         };
         let mut events = self.encoder.push(&item);
-        if matches!(item.body, Body::ChildStarted { .. }) {
-            self.delegated.begin();
+        if matches!(item.body, Body::ChildStarted { .. }) && self.delegated.begin() {
             events.extend(self.read_delegated().await);
         }
         events
@@ -135,8 +134,8 @@ impl EventWriter {
     }
 
     fn break_off(&mut self, error: &ApiError) -> Vec<AgUiEvent> {
-        let code = error.code.as_str();
-        tracing::warn!(run = %self.run, code, "an AG-UI stream ended early; the client can connect again");
+        let (code, why) = (error.code.as_str(), &error.message);
+        tracing::warn!(run = %self.run, code, %why, "an AG-UI stream ended early; the client can connect again");
         self.abort(Code::StoreUnavailable, "the stream ended early; the run continues")
     }
 
