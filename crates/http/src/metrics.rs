@@ -21,6 +21,10 @@ use collector::{EngineCollector, RunCountsCache};
 
 type Labels = Vec<(&'static str, String)>;
 
+/// Labels of the protocols of front ends.
+pub(crate) const AI_SDK: &str = "ai_sdk";
+pub(crate) const AG_UI: &str = "ag_ui";
+
 pub(crate) struct Metrics {
     registry: Registry,
     run_counts_cache: Arc<RunCountsCache>,
@@ -69,7 +73,11 @@ impl Metrics {
             "Time from the arrival of a decision to its commit",
             decision_seconds.clone(),
         );
-        let illegal_frames = Family::default();
+        let illegal_frames = Family::<Labels, Counter>::default();
+        // They begin with 0, so that an alert can watch for the first one.
+        for protocol in [AI_SDK, AG_UI] {
+            drop(illegal_frames.get_or_create(&vec![("protocol", protocol.to_owned())]));
+        }
         registry.register(
             "illegal_frames",
             "Frames that were not sent because their protocol forbids them, by protocol; each closed a stream",

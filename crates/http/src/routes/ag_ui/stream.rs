@@ -19,11 +19,9 @@ use crate::error::{ApiError, Code};
 use crate::front_end::feed_item;
 use crate::limits::TenantCount;
 use crate::log_reader::{LogReader, RunFollower};
+use crate::metrics::AG_UI;
 use crate::server::Server;
 use crate::streaming;
-
-/// The label of this protocol in metrics.
-const PROTOCOL: &str = "ag_ui";
 
 /// Streams one segment of the run. The log is read from its first event: what the client has becomes a snapshot.
 pub(super) async fn stream_events(
@@ -40,7 +38,7 @@ pub(super) async fn stream_events(
         run: view.id.clone(),
         verifier: AgUiVerifier::new(segment.dialect),
         encoder: AgUiEncoder::new(segment),
-        illegal_events: server.metrics.illegal_frames(PROTOCOL),
+        illegal_events: server.metrics.illegal_frames(AG_UI),
         ready: VecDeque::new(),
         is_closed: false,
         draining: server.draining.clone(),
@@ -62,7 +60,7 @@ pub(super) fn stream_replay(server: &Server, segment: AgUiSegment) -> Result<Res
     let mut frames = Vec::new();
     for event in AgUiEncoder::replay_idle(segment) {
         if let Err(fault) = verifier.check_event(&event) {
-            server.metrics.illegal_frames(PROTOCOL).inc();
+            server.metrics.illegal_frames(AG_UI).inc();
             tracing::error!(%fault, "an event that AG-UI clients would refuse was not sent; this is a bug in Holdpoint");
             return Err(ApiError::internal());
         }

@@ -18,6 +18,7 @@ use crate::error::ApiError;
 use crate::front_end::feed_item;
 use crate::limits::TenantCount;
 use crate::log_reader::{LogReader, RunFollower, RunFrame};
+use crate::metrics::AI_SDK;
 use crate::server::Server;
 use crate::streaming;
 
@@ -39,7 +40,7 @@ pub(super) async fn stream_chunks(
         verified: VerifiedChunks {
             run: view.id.clone(),
             verifier,
-            illegal: server.metrics.illegal_frames("ai_sdk"),
+            illegal: server.metrics.illegal_frames(AI_SDK),
             ready: VecDeque::new(),
             is_closed: false,
         },
