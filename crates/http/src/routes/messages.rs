@@ -9,7 +9,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::response::IntoResponse;
-use engine::posting::PostError;
+use engine::posting::{self, PostError};
 use engine::store::{Listed, MessageOrder as StoredOrder, MessageView, Page, PostKey, StoreError};
 use machine::id::{AgentName, ThreadId};
 use machine::thread::Busy;
@@ -64,6 +64,9 @@ pub(crate) async fn post(
     if may_use && let Err(refused) = server.engine.check_loosening(&message) {
         return Err(post_error(&server, &caller, refused).await?);
     }
+    if may_use {
+        check_sink_for_policy(&server, &caller, &mut message)?;
+    }
     find_thread(&server, &caller, &named).await?;
     if !may_use {
         return Err(PostError::NoSuchAgent(message.agent).into());
@@ -84,6 +87,19 @@ pub(crate) async fn post(
         answer.status = wait.until_settled(view).await?.shown_status().into();
     }
     Ok((StatusCode::ACCEPTED, Json(answer)))
+}
+
+/// A message that makes fewer calls wait lets calls run. It is refused while the required sink would not get the record.
+fn check_sink_for_policy(
+    server: &Server,
+    caller: &Caller,
+    message: &mut posting::Message,
+) -> Result<(), ApiError> {
+    let Err(down) = server.check_sink(&caller.tenant) else { return Ok(()) };
+    let may_approve = std::mem::replace(&mut message.may_approve, false);
+    let loosens = server.engine.check_loosening(message).is_err();
+    message.may_approve = may_approve;
+    if loosens { Err(down) } else { Ok(()) }
 }
 
 fn may_use(server: &Server, caller: &Caller, agent: &AgentName) -> bool {

@@ -15,6 +15,7 @@ on_all_stores! {
     a_stop_that_names_an_earlier_run_leaves_the_later_one_alone;
     a_run_of_the_ai_sdk_continues_over_ag_ui;
     a_run_of_ag_ui_continues_over_the_ai_sdk;
+    a_denial_of_one_of_two_calls_ends_the_stream_with_the_other;
 }
 
 /// The events of one protocol run.
@@ -132,4 +133,17 @@ async fn a_run_of_ag_ui_continues_over_the_ai_sdk(store_kind: StoreKind) {
     assert!(rest.text.contains("\"finishReason\":\"stop\""), "{}", rest.text);
     assert_eq!(test_server.note().as_deref(), Some("written"));
     assert_eq!(loaded_chat(client).await, (json!("output-available"), json!("Done.")));
+}
+
+async fn a_denial_of_one_of_two_calls_ends_the_stream_with_the_other(store_kind: StoreKind) {
+    let file = |name: &str| json!({"path": name, "text": "x"});
+    let calls = Reply::call("a", "write_file", file("a")).and_call("b", "write_file", file("b"));
+    let test_server = TestPlan::new(store_kind, [calls, Reply::text("Done.")]).build().await;
+    let client = &test_server.client;
+    let held = stream(client, "r1", "u1", &json!([])).await;
+    let ids = [0, 1].map(|index| outcome(&held)["interrupts"][index]["id"].clone());
+    let denied = json!([{"interruptId": ids[0], "status": "resolved", "payload": {"approved": false}}]);
+    let rest = stream(client, "r2", "u1", &denied).await;
+    let interrupts = outcome(&rest)["interrupts"].as_array().expect("one is left").clone();
+    assert_eq!((interrupts.len(), &interrupts[0]["id"]), (1, &ids[1]));
 }

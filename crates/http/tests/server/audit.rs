@@ -233,6 +233,17 @@ async fn nothing_is_decided_while_the_required_sink_is_down() {
         client.post(path, body).await.refused(503, "AUDIT_SINK_DOWN");
     }
     assert_eq!(client.get(&format!("/v1/approvals/{approval}")).await.ok(200)["status"], "pending");
+    client.post("/v1/threads", json!({"id": "other"})).await.ok(201);
+    let say = async |field: &str, value: Value| {
+        let mut body = json!({"agent": "assistant", "text": "write"});
+        body[field] = value;
+        client.post("/v1/threads/other/messages", body).await
+    };
+    say("auto_approve", json!(true)).await.refused(503, "AUDIT_SINK_DOWN");
+    say("policy", json!({"approval": "never"})).await.refused(503, "AUDIT_SINK_DOWN");
+    // Any other message is judged as before.
+    let more = json!({"agent": "assistant", "text": "more", "policy": {"approval": "all_tools"}});
+    client.post(&format!("/v1/threads/{thread}/messages"), more).await.refused(409, "ACTIVE_RUN_EXISTS");
     *server.sink_fault.lock().unwrap() = None;
     client.post_nothing(&format!("/v1/approvals/{approval}/approve")).await.ok(200);
     client.run_reaches(&run, "completed").await;

@@ -84,11 +84,11 @@ fn approval(payload: Option<&Value>) -> Result<AgUiDecision, &'static str> {
             "the payload has a field that is not known; it may have `approved`, `editedArgs` and `reason`",
         );
     }
+    let reason = match payload.get("reason") {
+        None => None,
+        Some(reason) => Some(reason.as_str().ok_or("`reason` must be a string")?.to_owned()),
+    };
     if !payload.get("approved").and_then(Value::as_bool).ok_or(FORM)? {
-        let reason = match payload.get("reason") {
-            None => None,
-            Some(reason) => Some(reason.as_str().ok_or("`reason` must be a string")?.to_owned()),
-        };
         return Ok(AgUiDecision::Deny { reason });
     }
     match payload.get("editedArgs") {
@@ -110,12 +110,12 @@ fn doubt(payload: Option<&Value>) -> Result<AgUiDecision, &'static str> {
         "the payload must be an object with either `choice` (`retry` or `give_up`) or `result`";
     let payload = payload.and_then(Value::as_object).ok_or(FORM)?;
     match (payload.get("choice"), payload.get("result")) {
-        (Some(choice), None) => match choice.as_str() {
+        (Some(choice), None) if payload.len() == 1 => match choice.as_str() {
             Some("retry") => Ok(AgUiDecision::Retry),
             Some("give_up") => Ok(AgUiDecision::GiveUp),
             Some(_) | None => Err(FORM),
         },
         (None, Some(result)) if payload.len() == 1 => Ok(AgUiDecision::Answer { result: result.clone() }),
-        (None, Some(_)) | (Some(_), Some(_)) | (None, None) => Err(FORM),
+        (Some(_) | None, Some(_) | None) => Err(FORM),
     }
 }

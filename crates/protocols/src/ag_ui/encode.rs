@@ -128,6 +128,15 @@ impl AgUiEncoder {
         std::mem::take(&mut self.out)
     }
 
+    /// All items of a commit were pushed. If a call is denied while another one is held, the run keeps waiting, and
+    /// no item says so.
+    pub fn end_commit(&mut self) -> Vec<AgUiEvent> {
+        if self.phase == AgUiPhase::Live && self.is_waiting {
+            self.finish_waiting();
+        }
+        std::mem::take(&mut self.out)
+    }
+
     /// Ends the stream because of a failure that is not the run's, such as an unreachable store.
     pub fn abort(&mut self, code: &str, message: &str) -> Vec<AgUiEvent> {
         if self.phase != AgUiPhase::Done {

@@ -52,6 +52,7 @@ fn anything_else_decides_nothing() {
         json!({"approved": true, "editedArgs": [1]}),
         json!({"approved": true, "editedArgs": "{}"}),
         json!({"approved": false, "reason": 7}),
+        json!({"approved": true, "reason": [1]}),
     ];
     for payload in payloads {
         let refused = resolved(AgUiAnswerable::Approval, payload.clone());
@@ -84,6 +85,7 @@ fn doubt_is_answered_only_on_purpose() {
         json!({"choice": "again"}),
         json!({"choice": true}),
         json!({"choice": "retry", "result": 1}),
+        json!({"choice": "retry", "approved": false}),
         json!("retry"),
         json!(null),
     ] {

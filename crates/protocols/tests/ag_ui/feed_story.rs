@@ -246,6 +246,11 @@ impl Stream {
         self.receive(events);
     }
 
+    pub(crate) fn end_commit(&mut self) {
+        let events = self.encoder.end_commit();
+        self.receive(events);
+    }
+
     pub(crate) fn push_all(&mut self, items: &[Item]) -> &mut Self {
         for item in items {
             self.push(item);

@@ -196,6 +196,24 @@ fn edited_arguments_are_named_in_the_result_and_the_call_keeps_the_models_own() 
 }
 
 #[test]
+fn a_denial_beside_a_held_call_ends_the_segment_with_an_interrupt_for_the_rest() {
+    for dialect in DIALECTS {
+        let (mut story, first, _) = two_held();
+        let mut client = asked();
+        play_first(&mut client, dialect, &story);
+        let segment = answering(&client, dialect, story.last_seq(), &["apr_1"]);
+        story.deny(&first, "apr_1", "ana", "no");
+        let mut stream = Stream::open(segment);
+        stream.push_all(&story.items);
+        assert!(!stream.encoder.is_done(), "more of the commit may follow");
+        stream.end_commit();
+        client.apply_all(&stream.events);
+        assert!(stream.encoder.is_done());
+        assert_eq!(ids(&client.interrupts), ["apr_2"]);
+    }
+}
+
+#[test]
 fn a_call_that_is_held_again_after_an_edit_keeps_the_edit() {
     for dialect in DIALECTS {
         let (mut story, pay) = held("bob");

@@ -18,7 +18,7 @@ use crate::caller::{Caller, Validity};
 use crate::error::{ApiError, Code};
 use crate::front_end::feed_item;
 use crate::limits::TenantCount;
-use crate::log_reader::{LogReader, RunFollower};
+use crate::log_reader::{LogReader, RunFollower, RunFrame};
 use crate::metrics::AG_UI;
 use crate::server::Server;
 use crate::streaming;
@@ -112,14 +112,20 @@ impl EventWriter {
             frame = self.follower.next() => frame,
             () = self.delegated.changed() => return self.read_delegated().await,
         };
-        let item = match frame {
-            Ok(Some(frame)) => feed_item(frame),
+        let (item, ends_commit) = match frame {
+            Ok(Some(frame)) => {
+                let ends_commit = matches!(&frame, RunFrame::Event(event) if event.checkpoint.is_some());
+                (feed_item(frame), ends_commit)
+            }
             Ok(None) => return self.abort(Code::Internal, "the run cannot be followed any further"),
             Err(refused) => return self.break_off(&refused.into()),
         };
         let mut events = self.encoder.push(&item);
         if matches!(item.body, Body::ChildStarted { .. }) && self.delegated.begin() {
             events.extend(self.read_delegated().await);
+        }
+        if ends_commit {
+            events.extend(self.encoder.end_commit());
         }
         events
     }
