@@ -53,8 +53,8 @@ impl DelegatedCalls {
         }
     }
 
-    /// The run has delegated. True for the first time: begin before the first read, so that no change is missed in
-    /// between. Later reads follow the changes.
+    /// Starts to watch, because the run has delegated. Returns true the first time: the stream then reads the held calls
+    /// once, after the watch has begun, so that it misses no change. Every later read follows a change.
     pub(super) fn begin(&mut self) -> bool {
         if self.is_watching {
             return false;
